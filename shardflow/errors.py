@@ -1,0 +1,62 @@
+"""Typed errors of the services, each with its google.rpc.Code."""
+
+from typing import ClassVar
+
+_INTERNAL = 13
+
+
+class ShardflowError(Exception):
+    """Base of all errors that a peer or a client may see; the message names the field or the part at fault."""
+
+    rpc_code: ClassVar[int] = _INTERNAL
+
+
+class InvalidArgument(ShardflowError):
+    """The request is wrong in itself; repeating it does not help."""
+
+    rpc_code = 3
+
+
+class PromptTooLong(InvalidArgument):
+    """The prompt leaves no room for an answer."""
+
+
+class NotFound(ShardflowError):
+    """What the request names does not exist."""
+
+    rpc_code = 5
+
+
+class ResourceExhausted(ShardflowError):
+    """No room for another session, or a session longer than the cache."""
+
+    rpc_code = 8
+
+
+class FailedPrecondition(ShardflowError):
+    """The receiver's state does not fit the request (a gap, another digest); repeating it as it is does not help."""
+
+    rpc_code = 9
+
+
+class NumericError(ShardflowError):
+    """A model produced numbers that are not finite."""
+
+    rpc_code = _INTERNAL
+
+
+class Unavailable(ShardflowError):
+    """A peer can not be reached or is draining; the same request may work later."""
+
+    rpc_code = 14
+
+
+def rpc_code(error: BaseException) -> int:
+    """The google.rpc.Code of an error; INTERNAL for anything that is not ours."""
+    return error.rpc_code if isinstance(error, ShardflowError) else _INTERNAL
+
+
+def from_rpc_code(code: int, message: str) -> ShardflowError:
+    """The typed error behind a google.rpc.Code that a peer sent."""
+    kinds = (InvalidArgument, NotFound, ResourceExhausted, FailedPrecondition, NumericError, Unavailable)
+    return next((kind for kind in kinds if kind.rpc_code == code), ShardflowError)(message)
