@@ -1,0 +1,1 @@
+"""The deployables: one package per process."""
