@@ -1,0 +1,99 @@
+"""The draft's gRPC face and its life as a process: loads, describes itself, serves streams, drains."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc.aio
+import torch
+
+from services.draft.config import DraftSettings
+from services.draft.stream import Stream
+from services.draft.worker import Worker
+from shardflow import __version__
+from shardflow.engine.drafts import Drafter, load_drafter
+from shardflow.errors import ShardflowError, Unavailable
+from shardflow.metrics import DraftMetrics
+from shardflow.tokenizer import vocabulary_digest
+from shardflow.transport import status_code
+from shardflow.v1 import draft_pb2, draft_pb2_grpc
+
+logger = logging.getLogger(__name__)
+
+
+class DraftService(draft_pb2_grpc.DraftServiceServicer):
+    """The deployable; see `shardflow.serving.Service`."""
+
+    name = "draft"
+    service_names = ("shardflow.v1.DraftService",)
+
+    def __init__(self, settings: DraftSettings, metrics: DraftMetrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="draft")
+        self._worker: Worker | None = None
+        self._digest = ""
+
+    def register(self, server: grpc.aio.Server) -> None:
+        draft_pb2_grpc.add_DraftServiceServicer_to_server(self, server)
+
+    async def start(self) -> None:
+        self._digest = vocabulary_digest(self._settings.target or self._settings.model)
+        drafter = await asyncio.get_running_loop().run_in_executor(self._thread, _load, self._settings)
+        self._worker = Worker(drafter, self._settings.max_sessions, self._thread, self._metrics)
+        logger.info("loaded", extra={"model": str(self._settings.model), "kind": type(drafter).__name__})
+
+    async def drain(self) -> None:
+        if self._worker is not None:
+            await self._worker.drain()
+
+    async def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def DescribeDraft(
+        self, request: draft_pb2.DescribeDraftRequest, context: Any
+    ) -> draft_pb2.DescribeDraftResponse:
+        """See the contract."""
+        drafter = (await self._ready(context)).drafter
+        return draft_pb2.DescribeDraftResponse(
+            model=self._settings.model.name,
+            kind=draft_pb2.DRAFT_KIND_HEAD if drafter.hidden_size else draft_pb2.DRAFT_KIND_MODEL,
+            vocab_size=drafter.vocab_size,
+            vocabulary_digest=self._digest,
+            hidden_size=drafter.hidden_size,
+            max_session_tokens=drafter.max_tokens,
+            version=__version__,
+        )
+
+    async def Propose(
+        self, requests: AsyncIterator[draft_pb2.ProposeRequest], context: Any
+    ) -> AsyncIterator[draft_pb2.ProposeResponse]:
+        """See the contract."""
+        stream = Stream(await self._ready(context))
+        try:
+            async for answer in stream.answers(requests):
+                yield answer
+        except ShardflowError as error:
+            await context.abort(status_code(error), str(error))
+
+    async def _ready(self, context: Any) -> Worker:
+        if self._worker is None:
+            error = Unavailable("the draft is still loading")
+            await context.abort(status_code(error), str(error))
+        assert self._worker is not None  # abort raises
+        return self._worker
+
+
+def _load(settings: DraftSettings) -> Drafter:
+    """Runs on the thread that will compute, for whom the number of threads counts."""
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    return load_drafter(
+        settings.model,
+        settings.target,
+        max_tokens=settings.max_session_tokens,
+        dtype=getattr(torch, settings.dtype),
+        device=settings.device,
+    )

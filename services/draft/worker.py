@@ -1,0 +1,86 @@
+"""The one thread that computes, and the sessions it computes on; requests run in the order of their arrival."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+from services.draft.proposing import Outcome, propose, refusal
+from services.draft.sessions import Held, Sessions
+from shardflow.engine.drafts import Drafter, DraftSession
+from shardflow.errors import Unavailable, rpc_code
+from shardflow.metrics import DraftMetrics
+from shardflow.v1 import draft_pb2
+
+Answering = asyncio.Future[draft_pb2.ProposeResponse]
+
+
+class Worker:
+    """Runs requests against a drafter. Its methods belong to the event loop; `thread` must have one worker."""
+
+    def __init__(self, drafter: Drafter, max_sessions: int, thread: ThreadPoolExecutor, metrics: DraftMetrics) -> None:
+        self.drafter = drafter
+        self._sessions: Sessions[DraftSession] = Sessions(max_sessions, drafter.new_session)
+        self._thread = thread
+        self._metrics = metrics
+        self._running: set[Answering] = set()
+        self._draining = False
+
+    def submit(self, request: draft_pb2.ProposeRequest) -> Answering:
+        """Queues an Extend before it returns, so that a Forget read later can not overtake it; the answer follows."""
+        loop = asyncio.get_running_loop()
+        if self._draining:
+            answering: Answering = loop.create_future()
+            error = Unavailable("the draft is draining")
+            answering.set_result(refusal(request, rpc_code(error), str(error), 0))
+            return answering
+        held = self._sessions.use(request.session)
+        self._metrics.sessions.set(len(self._sessions))
+        work = loop.run_in_executor(self._thread, propose, self.drafter, held, request, time.monotonic())
+        answering = loop.create_task(self._finish(request.session, held, work))
+        self._running.add(answering)
+        answering.add_done_callback(self._running.discard)
+        return answering
+
+    def forget(self, session: str) -> None:
+        """Frees a session's memory as soon as no work holds it; what is queued for it is answered CANCELLED."""
+        self._sessions.forget(session)
+        self._metrics.sessions.set(len(self._sessions))
+
+    async def drain(self) -> None:
+        """Refuses what comes from now on, and returns when nothing is queued or running."""
+        self._draining = True
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _finish(
+        self, session: str, held: Held[DraftSession], work: asyncio.Future[Outcome]
+    ) -> draft_pb2.ProposeResponse:
+        outcome = await work
+        if not outcome.usable:
+            self._sessions.discard(session, held)
+            self._metrics.sessions.set(len(self._sessions))
+        _count(self._metrics, outcome.answer)
+        return outcome.answer
+
+
+def _count(metrics: DraftMetrics, answer: draft_pb2.ProposeResponse) -> None:
+    metrics.proposals.labels("ok" if answer.HasField("tree") else _code_name(answer.failure.code)).inc()
+    metrics.nodes.inc(len(answer.tree.tokens))
+    metrics.compute_seconds.observe(answer.compute_ms / 1000)
+    if levels := _levels(answer.tree.parents):
+        metrics.level_seconds.observe(answer.compute_ms / 1000 / levels)
+
+
+def _code_name(code: int) -> str:
+    return next(status.name for status in grpc.StatusCode if status.value[0] == code)
+
+
+def _levels(parents: Sequence[int]) -> int:
+    """Depth of the deepest node."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return max(depths, default=0)
