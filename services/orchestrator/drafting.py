@@ -1,0 +1,182 @@
+"""The orchestrator's link to the draft: asks for trees below the committed text, says when a session is over."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from services.orchestrator.deployment import Deployment, check_draft
+from services.orchestrator.rounds import Tree
+from shardflow.config import Peer
+from shardflow.errors import FailedPrecondition, ShardflowError, Unavailable, from_rpc_code
+from shardflow.link import Link, describe
+from shardflow.v1 import draft_pb2, draft_pb2_grpc, sampling_pb2, tensor_pb2
+
+_FAILED_PRECONDITION = FailedPrecondition.rpc_code
+
+_LEFT_ALONE_S = 30.0
+
+DraftLink = Link[draft_pb2.ProposeRequest, draft_pb2.ProposeResponse]
+
+
+@dataclass
+class DraftSession:
+    """What the orchestrator keeps of one session for the draft's sake."""
+
+    session: str
+    sampling: sampling_pb2.SamplingParams
+    prompt_tokens: int
+    known: int = 0  # tokens of the text that the draft has
+    hidden: list[bytes] = field(default_factory=list)  # one per output token: the state that produced it
+    hidden_shape: tuple[int, int] = (0, 0)  # element type, width
+
+    def add_hidden(self, tensor: tensor_pb2.Tensor, tokens: int) -> None:
+        """Takes the rows that produced the next `tokens` output tokens."""
+        rows, width = tensor.shape
+        size = len(tensor.data) // rows
+        self.hidden_shape = (tensor.dtype, width)
+        self.hidden += [tensor.data[row * size : (row + 1) * size] for row in range(tokens)]
+
+    def hidden_from(self, start: int) -> tensor_pb2.Tensor | None:
+        """States of the output tokens at absolute positions from `start` on, if there are any."""
+        rows = self.hidden[max(0, start - self.prompt_tokens) :]
+        if not rows:
+            return None
+        dtype, width = self.hidden_shape
+        return tensor_pb2.Tensor(dtype=dtype, shape=[len(rows), width], data=b"".join(rows))  # type: ignore[arg-type]
+
+
+class DraftClient:
+    """One draft service."""
+
+    def __init__(self, peer: Peer, name: str, vocabulary_digest: str, timeout_s: float) -> None:
+        """`name` is the peer name of this orchestrator; a draft that answers later than `timeout_s` is left alone."""
+        self.describe: draft_pb2.DescribeDraftResponse | None = None
+        self.ready = False  # its link is up and it has described itself on it
+        self.problem: FailedPrecondition | None = None
+        self._vocabulary_digest = vocabulary_digest
+        self._timeout_s = timeout_s
+        self._silent_until = 0.0  # on the monotonic clock
+        self._target: Deployment | None = None
+        self._ids = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[draft_pb2.ProposeResponse]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._described = asyncio.Event()
+        self.link: DraftLink = Link(
+            "draft",
+            peer.address,
+            peer.relay,
+            peer=name,
+            open_stream=lambda channel: draft_pb2_grpc.DraftServiceStub(channel).Propose(),
+            wrap=draft_pb2.ProposeRequest,
+            on_message=self._take,
+            on_up=self._came_up,
+            on_down=self._went_down,
+        )
+
+    async def start(self, target: Deployment) -> None:
+        """Returns when the draft is up; FailedPrecondition if it does not fit the target."""
+        self._target = target
+        self.link.start()
+        await self._described.wait()
+        if self.problem is not None:
+            raise self.problem
+
+    async def close(self) -> None:
+        """Ends the link."""
+        for task in self._tasks:
+            task.cancel()
+        await self.link.close()
+
+    @property
+    def wants_hidden(self) -> bool:
+        """Whether the draft feeds on the target's hidden states."""
+        return self.describe is not None and self.describe.hidden_size > 0
+
+    async def propose(self, session: DraftSession, tokens: Sequence[int], k: int) -> Tree:
+        """A chain of at most `k` guesses below `tokens`; a typed error if there is none to be had."""
+        assert self._target is not None  # started
+        if not self.ready:
+            raise self.problem or self.link.unavailable()
+        if time.monotonic() < self._silent_until:
+            raise Unavailable(f"the draft did not answer within {self._timeout_s:g} s and is left alone for a while")
+        answer = await self._extend(session, tokens, k)
+        if answer.failure.code == _FAILED_PRECONDITION and answer.failure.known_tokens < session.known:
+            session.known = answer.failure.known_tokens
+            answer = await self._extend(session, tokens, k)
+        if answer.HasField("failure"):
+            raise from_rpc_code(answer.failure.code, f"draft: {answer.failure.message}")
+        session.known = len(tokens)
+        tree = Tree(list(answer.tree.tokens), list(answer.tree.parents))
+        if fault := tree.fault(k):
+            raise ShardflowError(f"draft: {fault}")
+        return tree.cut(self._target.vocab_size)
+
+    def forget(self, session: str) -> None:
+        """Frees the draft's state of a session, if the draft is there; a lost draft has lost it anyway."""
+        if self.link.connected:
+            self.link.send(draft_pb2.ProposeRequest(session=session, forget=draft_pb2.Forget()))
+
+    async def _extend(self, session: DraftSession, tokens: Sequence[int], k: int) -> draft_pb2.ProposeResponse:
+        base = min(session.known, len(tokens) - 1)
+        request = draft_pb2.ProposeRequest(
+            request_id=next(self._ids),
+            session=session.session,
+            extend=draft_pb2.Extend(
+                base=base,
+                tokens=tokens[base:],
+                hidden=session.hidden_from(base) if self.wants_hidden else None,
+                max_nodes=k,
+                max_depth=k,
+                max_children=1,
+                sampling=session.sampling,
+                prompt_tokens=session.prompt_tokens,
+            ),
+        )
+        answer: asyncio.Future[draft_pb2.ProposeResponse] = asyncio.get_running_loop().create_future()
+        self._pending[request.request_id] = answer
+        try:
+            self.link.send(request)
+            async with asyncio.timeout(self._timeout_s):
+                return await answer
+        except TimeoutError:
+            # Every round of every request would wait as long; without guesses they are slower, but not by seconds.
+            self._silent_until = time.monotonic() + _LEFT_ALONE_S
+            raise Unavailable(f"the draft does not answer within {self._timeout_s:g} s") from None
+        finally:
+            del self._pending[request.request_id]
+
+    def _take(self, message: draft_pb2.ProposeResponse) -> None:
+        answer = self._pending.get(message.request_id)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def _came_up(self) -> None:
+        task = asyncio.create_task(self._check())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _check(self) -> None:
+        assert self._target is not None  # started
+        described = await describe(
+            self.link,
+            lambda channel: draft_pb2_grpc.DraftServiceStub(channel).DescribeDraft,
+            draft_pb2.DescribeDraftRequest(),
+        )
+        if described is None:
+            return
+        self.describe, self._silent_until = described, 0.0
+        try:
+            check_draft(described, self._target, self._vocabulary_digest)
+            self.problem = None
+        except FailedPrecondition as error:
+            self.problem = error
+        self.ready = self.link.connected and self.problem is None
+        self._described.set()
+
+    def _went_down(self, reason: str) -> None:
+        self.ready = False
+        for answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(self.link.unavailable())

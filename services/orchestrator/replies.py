@@ -1,0 +1,125 @@
+"""From rounds to the messages that clients read, and to metrics."""
+
+from services.orchestrator.drafting import DraftClient
+from services.orchestrator.generation import Committed, Round
+from services.orchestrator.requests import Served
+from services.orchestrator.rounds import Source
+from services.orchestrator.shards import ShardPool
+from services.orchestrator.transcript import Finish
+from shardflow import __version__
+from shardflow.metrics import OrchestratorMetrics
+from shardflow.v1 import orchestrator_pb2, verifier_pb2
+
+_SOURCES = {
+    Source.TARGET: orchestrator_pb2.TOKEN_SOURCE_TARGET,
+    Source.ACCEPTED: orchestrator_pb2.TOKEN_SOURCE_ACCEPTED,
+    Source.CORRECTED: orchestrator_pb2.TOKEN_SOURCE_CORRECTED,
+    Source.BONUS: orchestrator_pb2.TOKEN_SOURCE_BONUS,
+}
+FINISH_REASONS = {
+    Finish.STOP: orchestrator_pb2.FINISH_REASON_STOP,
+    Finish.LENGTH: orchestrator_pb2.FINISH_REASON_LENGTH,
+}
+
+
+def token(committed: Committed, top: int) -> orchestrator_pb2.Token:
+    """One token as clients see it."""
+    choice = committed.choice
+    return orchestrator_pb2.Token(
+        id=committed.token_id,
+        text=committed.text,
+        source=_SOURCES[committed.source],
+        logprob=choice.logprob if choice.HasField("logprob") else None,
+        top=choice.top[:top],
+    )
+
+
+def record(done: Round) -> orchestrator_pb2.RoundRecord:
+    """One round as clients see it."""
+    timing = done.timing
+    return orchestrator_pb2.RoundRecord(
+        round_ms=timing.round_ms,
+        draft_ms=timing.draft_ms,
+        network_ms=timing.network_ms,
+        orchestrator_ms=timing.orchestrator_ms,
+        stages=[
+            verifier_pb2.StageTiming(
+                shard=stage.shard,
+                queue_ms=stage.queue_ms,
+                compute_ms=stage.compute_ms,
+                other_ms=stage.other_ms,
+                batch_rows=stage.batch_rows,
+            )
+            for stage in timing.stages
+        ],
+        drafted_tokens=len(done.tree.tokens),
+        accepted_tokens=len(done.accepted_depths),
+        prefill=done.prefill,
+        draft_tokens=done.tree.tokens,
+        draft_parents=done.tree.parents,
+    )
+
+
+def observe(metrics: OrchestratorMetrics, done: Round) -> None:
+    """Counts one round."""
+    metrics.rounds.labels(phase="prefill" if done.prefill else "decode").inc()
+    for committed in done.tokens:
+        metrics.output_tokens.labels(source=committed.source.value).inc()
+    if done.prefill:
+        return
+    metrics.tokens_per_round.observe(len(done.tokens))
+    for depth in done.tree.depths():
+        metrics.draft_tokens.labels(depth=str(depth)).inc()
+    for depth in done.accepted_depths:
+        metrics.accepted_tokens.labels(depth=str(depth)).inc()
+    _observe_timing(metrics, done)
+
+
+def _observe_timing(metrics: OrchestratorMetrics, done: Round) -> None:
+    timing = done.timing
+    metrics.round_seconds.observe(timing.round_ms / 1000)
+    parts = {
+        ("network", ""): timing.network_ms,
+        ("draft", ""): timing.draft_ms,
+        ("orchestration", ""): timing.orchestrator_ms,
+    }
+    for stage in timing.stages:
+        parts["compute", stage.shard] = stage.compute_ms
+        parts["queue", stage.shard] = stage.queue_ms
+        parts["other", stage.shard] = stage.other_ms
+    for (part, shard), value_ms in parts.items():
+        metrics.round_part_seconds.labels(part=part, shard=shard).observe(value_ms / 1000)
+
+
+def status(
+    served: Served, shards: ShardPool, draft: DraftClient | None, active_requests: int, acceptance: float
+) -> orchestrator_pb2.GetStatusResponse:
+    """The state of the deployment as clients see it."""
+    return orchestrator_pb2.GetStatusResponse(
+        model=served.model,
+        num_layers=shards.deployment.num_layers if shards.deployment else 0,
+        max_session_tokens=served.max_session_tokens,
+        shards=[
+            orchestrator_pb2.ShardStatus(
+                address=shard.link.address,
+                connected=shard.ready,
+                relay=shard.link.relay or "",
+                rtt_ms=shard.link.rtt_ms,
+                describe=shard.describe,
+            )
+            for shard in shards.shards
+        ],
+        draft=_draft_status(draft, acceptance) if draft else None,
+        active_requests=active_requests,
+        version=__version__,
+        default_speculation=str(served.default_mode),
+    )
+
+
+def _draft_status(draft: DraftClient, acceptance: float) -> orchestrator_pb2.DraftStatus:
+    return orchestrator_pb2.DraftStatus(
+        address=draft.link.address,
+        connected=draft.ready,
+        model=draft.describe.model if draft.describe else "",
+        acceptance=acceptance,
+    )
