@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -66,7 +67,7 @@ async def _generate(address: str, prompt: str | list[dict[str, str]], timeout: f
     console.print()
     if console.is_terminal and usage is not None:
         console.print(paint.legend())
-        console.print(_usage_line(usage), style="dim", highlight=False)
+        _say(_usage_line(usage))
 
 
 def _usage_line(usage: Usage) -> str:
@@ -88,33 +89,37 @@ async def _status(address: str) -> GetStatusResponse:
 
 
 def _show_status(state: GetStatusResponse) -> None:
-    draft = state.draft if state.HasField("draft") else None
-    console.print(
+    _say(
         f"{state.model}, {state.num_layers} layers, sessions of up to {state.max_session_tokens} tokens; "
-        f"{state.active_requests} running; speculation {state.default_speculation}; version {state.version}",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
-    grid = Table("shard", "layers", "dialled", "link", "RTT ms", "sessions", "KV bytes/token")
+        f"{state.active_requests} running; speculation {state.default_speculation}; version {state.version}"
+    )
+    grid = Table("shard", "layers", "link", "RTT ms", "sessions", "KV B/token", box=box.SIMPLE_HEAD)
+    grid.add_column("dialled", overflow="fold")
     for index, shard in enumerate(state.shards):
         grid.add_row(*_shard_row(index, shard))
-    if draft is not None:
-        link = "up" if draft.connected else "down"
-        grid.add_row("draft", draft.model, draft.address, link, "", "", f"acceptance {draft.acceptance:.3f}")
     console.print(grid)
+    if state.HasField("draft"):
+        draft, link = state.draft, _up_or_down(state.draft.connected)
+        _say(f"draft {draft.model} at {draft.address}: {link}, acceptance {draft.acceptance:.3f}")
+    else:
+        _say("no draft")
 
 
 def _shard_row(index: int, shard: ShardStatus) -> tuple[str, ...]:
     holds = shard.describe
-    dialled = f"{shard.address}@{shard.relay}" if shard.relay else shard.address
     return (
         str(index),
         f"{holds.first_layer}:{holds.last_layer}",
-        dialled,
-        "up" if shard.connected else "down",
+        _up_or_down(shard.connected),
         f"{shard.rtt_ms:.1f}",
         f"{holds.sessions}/{holds.max_sessions}",
         str(holds.kv_bytes_per_token),
+        f"{shard.address}@{shard.relay}" if shard.relay else shard.address,
     )
+
+
+def _up_or_down(connected: bool) -> str:
+    return "up" if connected else "down"
 
 
 @app.command()
@@ -125,17 +130,25 @@ def up(
     delay_ms: Delay = 43.0,
     direct: Annotated[bool, typer.Option("--direct", help="Without relay and emulated links.")] = False,
     speculation: Annotated[str, typer.Option(help="Default mode, `none` or `linear:K`.")] = "linear:8",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port at which clients meet it.")] = 50051,
 ) -> None:
     """Start a whole deployment on this machine and keep it until Ctrl-C."""
-    topology = Topology(model, _draft(draft), shards, None, None if direct else delay_ms, speculation)
+    topology = Topology(
+        model=model,
+        draft=_draft(draft),
+        shards=shards,
+        delay_ms=None if direct else delay_ms,
+        speculation=speculation,
+        port=port,
+    )
     _run(_up(topology, _run_dir()))
 
 
 async def _up(topology: Topology, run_dir: Path) -> None:
-    console.print(f"logs: {run_dir}", highlight=False, soft_wrap=True)
-    async with running(topology, run_dir, lambda step: console.print(step, highlight=False)) as cluster:
-        console.print(f"serving at {cluster.address}; metrics at http://{cluster.plan.orchestrator_metrics}/metrics")
-        console.print(f"try: shardflow generate --address {cluster.address} 'Why is the sky blue?'", soft_wrap=True)
+    _say(f"logs: {run_dir}")
+    async with running(topology, run_dir, _say) as cluster:
+        _say(f"serving at {cluster.address}; metrics at http://{cluster.plan.orchestrator_metrics}/metrics")
+        _say(f"try: shardflow generate --address {cluster.address} 'Why is the sky blue?'")
         await cluster.guard(asyncio.Event().wait())
 
 
@@ -150,7 +163,7 @@ def demo(
         str, typer.Option(help="Guesses a round to compare, 0 for no speculation, separated by commas.")
     ] = "0,4,8",
     tokens: Annotated[int, typer.Option(min=2, help="Tokens of each raw answer.")] = 60,
-    chat_tokens: Annotated[int, typer.Option(min=2, help="Tokens of a chat answer at most.")] = 24,
+    chat_tokens: Annotated[int, typer.Option(min=2, help="Tokens of a chat answer at most.")] = 16,
     model: Model = DEFAULT_MODEL,
     draft: DraftOption = str(DEFAULT_DRAFT),
 ) -> None:
@@ -170,6 +183,10 @@ def demo(
     if topology.draft is None and any(schedule.ks):
         raise typer.BadParameter("without a draft only K = 0 can be run", param_hint="--k")
     _run(Show(topology, schedule, console, _run_dir(), json_file).play())
+
+
+def _say(line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _parse_ks(text: str) -> tuple[int, ...]:

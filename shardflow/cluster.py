@@ -15,7 +15,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from shardflow.config import child_environment
-from shardflow.errors import ShardflowError
+from shardflow.errors import InvalidArgument, ShardflowError
 from shardflow.topology import ROOT, Command, Plan, Topology, plan, relay_binary
 from shardflow.transport import open_channel
 
@@ -175,6 +175,8 @@ def free_ports(count: int) -> list[int]:
 
 def _prepare(topology: Topology, run_dir: Path, on_step: OnStep) -> Cluster:
     relay = None if topology.delay_ms is None else relay_binary()
+    if topology.port is not None and not _can_bind(topology.port):
+        raise InvalidArgument(f"port: {topology.port} is in use")
     run_dir.mkdir(parents=True, exist_ok=True)
     return Cluster(plan(topology, iter(free_ports(_MAX_PORTS)), relay), run_dir, on_step)
 

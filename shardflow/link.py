@@ -185,7 +185,7 @@ class Link(Generic[Request, Response]):
         self._answered = pong.sequence
         self._pong.set()
         sent = self._pings.pop(pong.sequence, None)
-        if sent is not None and not pong.padding:
+        if sent is not None:
             self._rtts_ms.append((time.monotonic() - sent) * 1000)
         if not self.connected:
             self._up.set()

@@ -34,6 +34,8 @@ class Topology:
     dtype: str = "float32"
     threads: int | None = None
     """Threads of each process that computes; None: its own default."""
+    port: int | None = None
+    """Port at which clients meet the orchestrator; None: a free one."""
 
     def layer_ranges(self) -> tuple[tuple[int, int], ...]:
         """[shards] first and end layer of each shard."""
@@ -102,7 +104,7 @@ def plan(topology: Topology, ports: Iterator[int], relay: Path | None) -> Plan:
     if topology.draft is not None:
         commands.append(_draft(topology, topology.draft, (next(ports), next(ports))))
     draft = commands[-1].health if topology.draft is not None else None
-    listen, metrics = next(ports), next(ports)
+    listen, metrics = topology.port or next(ports), next(ports)
     commands.append(_orchestrator(topology, dialled, draft, (listen, metrics)))
     return Plan(tuple(commands), _local(listen), _local(metrics), relay_admin, link_admins)
 

@@ -1,7 +1,7 @@
 """A scripted target and draft as real gRPC servers without torch; each can be stopped, restarted, made to misbehave."""
 
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc.aio
@@ -9,7 +9,7 @@ import grpc.aio
 from shardflow.config import Peer
 from shardflow.transport import SERVER_OPTIONS
 from shardflow.v1 import draft_pb2, draft_pb2_grpc, link_pb2, verifier_pb2_grpc
-from tests.fake_shards import FakeShard
+from tests.fake_shards import MAX_SESSION_TOKENS, FakeShard
 from tests.scripts import VOCAB, NextToken, letters
 
 
@@ -93,7 +93,9 @@ class FakeDraft(draft_pb2_grpc.DraftServiceServicer):
     """A draft that guesses a chain by `guess`; with `hidden_size` 1 it insists on the states that the shards sent."""
 
     def __init__(self, guess: NextToken = letters, *, hidden_size: int = 0) -> None:
-        self.description = draft_pb2.DescribeDraftResponse(model="guess", vocab_size=VOCAB, hidden_size=hidden_size)
+        self.description = draft_pb2.DescribeDraftResponse(
+            model="guess", vocab_size=VOCAB, hidden_size=hidden_size, max_session_tokens=MAX_SESSION_TOKENS
+        )
         self.failing = False
         self.silent = False
         self.shape: Callable[[draft_pb2.Tree], None] = lambda tree: None  # a last change to every tree
@@ -147,3 +149,7 @@ class FakeDraft(draft_pb2_grpc.DraftServiceServicer):
             got = list(struct.unpack(f"<{len(extend.hidden.data) // 4}f", extend.hidden.data))
             if got != wanted:
                 self.violations.append(f"draft: states of positions {got}, not {wanted}")
+
+
+StartDraft = Callable[[FakeDraft], Awaitable[FakeDraft]]
+"""A fixture that starts a draft and stops it in the end."""

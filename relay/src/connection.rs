@@ -65,8 +65,8 @@ pub async fn serve(shared: &Shared, mut client: TcpStream) {
 pub async fn refuse(metrics: &Metrics, client: TcpStream, refusal: &Refusal) {
     let status = refusal.status();
     metrics.error(status).inc();
-    let peer = client.peer_addr().ok();
-    warn!(status, ?peer, ?refusal, "refused");
+    let peer = client.peer_addr().ok().map(tracing::field::display);
+    warn!(status, peer, ?refusal, "refused");
     http::answer_and_close(client, &Answer::text(status, refusal.explain())).await;
 }
 

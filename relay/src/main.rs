@@ -23,7 +23,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
         }
     };
-    tracing_subscriber::fmt().json().flatten_event(true).init();
+    tracing_subscriber::fmt().json().flatten_event(true).with_target(false).init();
     match cli.command {
         Command::Serve(args) => start(args.check(), serve),
         Command::Wanlink(args) => start(args.check(), wanlink),

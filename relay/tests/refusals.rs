@@ -107,6 +107,17 @@ async fn a_head_over_8_kib_is_too_large_and_the_client_gets_to_read_so() {
 }
 
 #[tokio::test]
+async fn a_client_that_is_still_sending_is_not_reset_over_its_answer() {
+    let relay = guarded().await;
+    let mut client = TcpStream::connect(relay.address).await.unwrap();
+    client.write_all(&[b'x'; 9 * 1024]).await.unwrap();
+    assert_eq!(status(&read_to_end(&mut client).await), 431);
+    // The first write would call forth the reset, the second meet it.
+    client.write_all(b"more").await.unwrap();
+    client.write_all(b"more").await.unwrap();
+}
+
+#[tokio::test]
 async fn a_head_of_exactly_8_kib_is_served() {
     let upstream = TcpListener::bind(ANY_PORT).await.unwrap();
     let relay = start(&config(&upstream.local_addr().unwrap().to_string())).await;

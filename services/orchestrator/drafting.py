@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,9 +14,12 @@ from shardflow.errors import FailedPrecondition, ShardflowError, Unavailable, fr
 from shardflow.link import Link, describe
 from shardflow.v1 import draft_pb2, draft_pb2_grpc, sampling_pb2, tensor_pb2
 
+logger = logging.getLogger(__name__)
+
 _FAILED_PRECONDITION = FailedPrecondition.rpc_code
 
 _LEFT_ALONE_S = 30.0
+_LOG_WAIT_S = 5.0
 
 DraftLink = Link[draft_pb2.ProposeRequest, draft_pb2.ProposeResponse]
 
@@ -79,7 +83,12 @@ class DraftClient:
         """Returns when the draft is up; FailedPrecondition if it does not fit the target."""
         self._target = target
         self.link.start()
-        await self._described.wait()
+        while not self._described.is_set():
+            try:
+                async with asyncio.timeout(_LOG_WAIT_S):
+                    await self._described.wait()
+            except TimeoutError:
+                logger.info("waiting: %s", self.link.unavailable())
         if self.problem is not None:
             raise self.problem
 
@@ -93,6 +102,11 @@ class DraftClient:
     def wants_hidden(self) -> bool:
         """Whether the draft feeds on the target's hidden states."""
         return self.describe is not None and self.describe.hidden_size > 0
+
+    @property
+    def max_session_tokens(self) -> int:
+        """Longest text, guesses included, that the draft can take."""
+        return self.describe.max_session_tokens if self.describe is not None else 0
 
     async def propose(self, session: DraftSession, tokens: Sequence[int], k: int) -> Tree:
         """A chain of at most `k` guesses below `tokens`; a typed error if there is none to be had."""

@@ -120,10 +120,12 @@ class Generation:
 
     async def _propose(self) -> Tree:
         """The draft's guesses; none if it fails, which changes the speed and a metric, never the text."""
+        if self._draft is None:
+            return Tree()
         transcript = self._transcript
-        free = self._request.max_session_tokens - len(transcript.tokens)
+        free = min(self._request.max_session_tokens, self._draft.max_session_tokens) - len(transcript.tokens)
         k = chain_length(self._request.mode, remaining_tokens=transcript.remaining, free_positions=free)
-        if self._draft is None or k == 0:
+        if k == 0:
             return Tree()
         try:
             return await self._draft.propose(self._draft_session, transcript.tokens, k)

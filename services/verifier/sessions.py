@@ -178,7 +178,7 @@ def _continue(session: Session[Kv], head: Head) -> Session[Kv]:
     if head.round != (session.round + 1 if same_epoch else 0):
         raise FailedPrecondition(f"a gap: {_at(head)} after {session}")
     if head.keep:
-        _check_keep(session, head, same_epoch)
+        _check_keep(session, head)
     else:
         chain = chain_length(session.parents) if same_epoch else session.committed_rows
         if head.base > session.base + chain:
@@ -189,9 +189,7 @@ def _continue(session: Session[Kv], head: Head) -> Session[Kv]:
     return session
 
 
-def _check_keep(session: Session[Kv], head: Head, same_epoch: bool) -> None:
-    if not same_epoch:
-        raise FailedPrecondition("keep: refers to a slice of an epoch that is over")
+def _check_keep(session: Session[Kv], head: Head) -> None:
     if head.base != session.base + len(head.keep):
         raise FailedPrecondition(f"keep: {len(head.keep)} rows kept and base {head.base} do not fit {session}")
     path = zip((-1, *head.keep), head.keep, strict=False)

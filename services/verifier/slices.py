@@ -70,6 +70,7 @@ def check(head: Head, limits: Limits) -> None:
     _require(1 <= head.committed_rows <= rows, f"committed_rows: {head.committed_rows} of {rows} rows")
     _check_parents(head.parents, rows, head.committed_rows)
     _require(all(low < high for low, high in zip(head.keep, head.keep[1:], strict=False)), "keep: not ascending")
+    _require(not head.keep or head.round > 0, "keep: round 0 of an epoch has no slice before it")
     _require((head.setup is not None) == (head.round == 0), "setup: belongs to round 0 of an epoch, and only there")
     if head.setup is not None:
         _check_setup(head.setup, limits)

@@ -12,7 +12,7 @@ from torch import Tensor
 from shardflow.engine.errors import CheckpointError
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-CHUNK_BYTES = 8 << 20  # what is staged at once on the way into a parameter
+CHUNK_BYTES = 4 << 20  # what is staged at once on the way into a parameter
 SAMPLE_BYTES = 256  # of each tensor, what the digest reads
 
 
@@ -33,6 +33,7 @@ class Checkpoint:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.entries: dict[str, Entry] = {}
+        self._staging = bytearray(CHUNK_BYTES)
         for file in _files(path):
             self.entries |= _read_header(file)
 
@@ -49,7 +50,7 @@ class Checkpoint:
             raise CheckpointError(f"{name} has shape {entry.shape}, expected {tuple(target.shape)}")
         if entry.dtype not in DTYPES:
             raise CheckpointError(f"{name} is stored as {entry.dtype}, which is not one of {', '.join(DTYPES)}")
-        _copy_flat(entry, DTYPES[entry.dtype], target.view(-1))
+        self._copy_flat(entry, DTYPES[entry.dtype], target.view(-1))
 
     def digest(self) -> str:
         """SHA-256 that names the model: its configuration, the shape of every tensor, and the first bytes of each.
@@ -59,8 +60,19 @@ class Checkpoint:
         seen = hashlib.sha256((self.path / "config.json").read_bytes())
         for name, entry in sorted(self.entries.items()):
             seen.update(f"{name} {entry.dtype} {entry.shape}".encode())
-            seen.update(_read(entry, 0, min(SAMPLE_BYTES, entry.size)))
+            sample = memoryview(bytearray(min(SAMPLE_BYTES, entry.size)))
+            _read(entry, 0, sample)
+            seen.update(sample)
         return seen.hexdigest()
+
+    def _copy_flat(self, entry: Entry, dtype: torch.dtype, target: Tensor) -> None:
+        if entry.size != target.numel() * dtype.itemsize:
+            raise CheckpointError(f"{entry.file.name}: {entry.size} bytes are no {target.numel()} numbers of {dtype}")
+        step = CHUNK_BYTES // dtype.itemsize
+        for start in range(0, target.numel(), step):
+            part = target[start : start + step]
+            _read(entry, start * dtype.itemsize, memoryview(self._staging)[: part.numel() * dtype.itemsize])
+            part.copy_(torch.frombuffer(self._staging, dtype=dtype, count=part.numel()))
 
 
 def _files(path: Path) -> list[Path]:
@@ -86,20 +98,8 @@ def _read_header(file: Path) -> dict[str, Entry]:
     return entries
 
 
-def _read(entry: Entry, skip: int, size: int) -> bytearray:
-    buffer = bytearray(size)
+def _read(entry: Entry, skip: int, into: memoryview) -> None:
     with entry.file.open("rb", buffering=0) as stream:
         stream.seek(entry.offset + skip)
-        if stream.readinto(buffer) != size:
+        if stream.readinto(into) != len(into):
             raise CheckpointError(f"{entry.file.name} ends early")
-    return buffer
-
-
-def _copy_flat(entry: Entry, dtype: torch.dtype, target: Tensor) -> None:
-    if entry.size != target.numel() * dtype.itemsize:
-        raise CheckpointError(f"{entry.file.name}: {entry.size} bytes are no {target.numel()} numbers of {entry.dtype}")
-    step = CHUNK_BYTES // dtype.itemsize
-    for start in range(0, target.numel(), step):
-        part = target[start : start + step]
-        raw = _read(entry, start * dtype.itemsize, part.numel() * dtype.itemsize)
-        part.copy_(torch.frombuffer(raw, dtype=dtype))

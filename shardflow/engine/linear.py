@@ -11,13 +11,12 @@ ROWS_HINT = 32  # the row count oneDNN lays the weights out for; as good for 1 r
 
 
 class PackedLinear(nn.Module):
-    """An `nn.Linear` whose weight lies in oneDNN's blocked layout; the given one loses its matrix."""
+    """Stands in for an `nn.Linear`, with a copy of its weight `[out, in]` in oneDNN's blocked layout."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.data, ROWS_HINT)
-        del linear.weight  # whoever still refers to the module shall not keep the matrix alive
-        self.bias = dict(linear.named_parameters()).get("bias")
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS_HINT)
+        self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
         """`[..., in]` to `[..., out]`."""
@@ -38,15 +37,6 @@ class SharedLinear(nn.Module):
         return (self.weight @ columns).t()[: len(x)]
 
 
-def packs(weight: Tensor) -> bool:
-    """Whether this machine's torch can pack such a weight: fp32, on a CPU, with oneDNN."""
-    return weight.dtype == torch.float32 and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-
-
-def pack_linears(module: nn.Module) -> None:
-    """Replace every `nn.Linear` below `module`, one by one, so that at most one matrix is held twice."""
-    for name, child in module.named_children():
-        if isinstance(child, nn.Linear) and packs(child.weight):
-            setattr(module, name, PackedLinear(child))
-        else:
-            pack_linears(child)
+def packs(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether weights are packed: in fp32, on a CPU, by a torch with oneDNN."""
+    return dtype == torch.float32 and device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]

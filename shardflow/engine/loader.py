@@ -4,17 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from shardflow.engine.attention import ATTENTION
 from shardflow.engine.checkpoint import Checkpoint
 from shardflow.engine.errors import CheckpointError, UnsupportedModelError
 from shardflow.engine.families import check_supported, slice_config
-from shardflow.engine.linear import PackedLinear, SharedLinear, pack_linears, packs
+from shardflow.engine.linear import PackedLinear, SharedLinear, packs
 from shardflow.engine.model import ModelSlice, Parts
 
-EMBEDDING = "model.embed_tokens.weight"
+EMBEDDING = "model.embed_tokens."
 
 
 def load_slice(
@@ -56,59 +56,73 @@ def _read_parts(
     part._attn_implementation = ATTENTION
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(part, dtype=dtype).eval().requires_grad_(False)
-    body, last = model.model, stop == config.num_hidden_layers
-    embed = _read_embedding(checkpoint, body.embed_tokens, device) if start == 0 else None
-    # The head comes first: while it is packed it is held twice, and then nothing else is held yet.
-    head = _read_head(checkpoint, model.lm_head, embed, config.tie_word_embeddings, device) if last else None
-    by_type = any(isinstance(value, dict) for value in part.rope_parameters.values())
+    body, first, last = model.model, start == 0, stop == config.num_hidden_layers
+    embed = _read_embedding(Reader(checkpoint, device), body.embed_tokens) if first else None
+    # The head comes before the layers: while it is packed it is held twice, and then little else is held yet.
+    head = _read_head(Reader(checkpoint, device), model, embed) if last else None
+    reader = Reader(checkpoint, device)
+    norm = reader.read(body.norm, "model.norm.") if last else None
     for index, layer in enumerate(body.layers, start):
-        _read_layer(checkpoint, layer.to_empty(device=device), f"model.layers.{index}.")
-        pack_linears(layer)
-    return Parts(
-        layers=body.layers,
-        # The rotary tables are in no checkpoint: computed anew outside the meta device, and fp32 whatever the dtype.
-        rotary=type(body.rotary_emb)(config=part).to(device),
-        rotary_types=part.layer_types if by_type else None,
-        embed=embed,
-        norm=_read_norm(checkpoint, body.norm, device) if last else None,
-        head=head,
-    )
+        _refuse_unknown(checkpoint, layer, f"model.layers.{index}.")
+        reader.read(layer, f"model.layers.{index}.")
+    # The rotary tables are in no checkpoint: computed anew outside the meta device, and fp32 whatever the dtype.
+    rotary = type(body.rotary_emb)(config=part).to(device)
+    by_type = any(isinstance(value, dict) for value in part.rope_parameters.values())
+    return Parts(body.layers, rotary, part.layer_types if by_type else None, embed, norm, head)
 
 
-def _read_layer(checkpoint: Checkpoint, layer: nn.Module, prefix: str) -> None:
-    """Raises CheckpointError for a tensor that is missing, and for one that the architecture has no place for."""
-    wanted = {prefix + name: value for name, value in layer.named_parameters()}
-    for name, value in wanted.items():
-        checkpoint.copy_into(name, value)
-    # Old checkpoints carry the rotary table, which is computed here.
-    stored = {n for n in checkpoint.entries if n.startswith(prefix) and not n.endswith("rotary_emb.inv_freq")}
-    if unread := stored - set(wanted):
-        raise CheckpointError(f"the architecture has no place for {', '.join(sorted(unread))}")
+class Reader:
+    """Fills modules that were built on the meta device, packing matrices where that pays.
+
+    Every matrix passes through one plain buffer: to free one for each would leave holes that nothing fits again.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, device: torch.device) -> None:
+        self._checkpoint = checkpoint
+        self._device = device
+        self._plain = torch.empty(0)
+
+    def read(self, module: nn.Module, prefix: str) -> nn.Module:
+        """Read the parameters of `module` and all below it; returns it, or what takes its place."""
+        if isinstance(module, nn.Linear) and packs(module.weight.dtype, self._device):
+            return self._read_packed(module, prefix)
+        module.to_empty(device=self._device, recurse=False)
+        for name, value in module.named_parameters(recurse=False):
+            self._checkpoint.copy_into(prefix + name, value)
+        for name, child in module.named_children():
+            setattr(module, name, self.read(child, f"{prefix}{name}."))
+        return module
+
+    def _read_packed(self, linear: nn.Linear, prefix: str) -> nn.Module:
+        if self._plain.numel() < linear.weight.numel():
+            self._plain = torch.empty(linear.weight.numel())
+        weight = self._plain[: linear.weight.numel()].view(linear.weight.shape)
+        self._checkpoint.copy_into(f"{prefix}weight", weight)
+        bias = torch.empty(linear.out_features) if "bias" in dict(linear.named_parameters()) else None
+        if bias is not None:
+            self._checkpoint.copy_into(f"{prefix}bias", bias)
+        return PackedLinear(weight, bias)
 
 
-def _read_embedding(checkpoint: Checkpoint, embed: Any, device: torch.device) -> nn.Module:
-    embed.to_empty(device=device)
-    checkpoint.copy_into(EMBEDDING, embed.weight)
+def _read_embedding(reader: Reader, embed: Any) -> nn.Module:
+    module = reader.read(embed, EMBEDDING)
     if hasattr(embed, "embed_scale"):  # Gemma multiplies by a buffer that is in no checkpoint
-        embed.embed_scale = torch.tensor(embed.scalar_embed_scale, device=device)
-    module: nn.Module = embed
+        embed.embed_scale = torch.tensor(embed.scalar_embed_scale, device=embed.weight.device)
     return module
 
 
-def _read_norm(checkpoint: Checkpoint, norm: nn.Module, device: torch.device) -> nn.Module:
-    norm.to_empty(device=device)
-    for name, value in norm.named_parameters():
-        checkpoint.copy_into(f"model.norm.{name}", value)
-    return norm
-
-
-def _read_head(
-    checkpoint: Checkpoint, head: nn.Linear, embed: nn.Module | None, tied: bool, device: torch.device
-) -> nn.Module:
+def _read_head(reader: Reader, model: Any, embed: nn.Module | None) -> nn.Module:
     """A tied head reads the embedding's tensor, and shares it where the slice has an embedding too."""
+    tied = model.config.tie_word_embeddings
     if tied and embed is not None:
-        shared: Tensor = embed.get_parameter("weight")
-        return SharedLinear(shared)
-    head.to_empty(device=device)
-    checkpoint.copy_into(EMBEDDING if tied else "lm_head.weight", head.weight)
-    return PackedLinear(head) if packs(head.weight) else head
+        return SharedLinear(embed.get_parameter("weight"))
+    return reader.read(model.lm_head, EMBEDDING if tied else "lm_head.")
+
+
+def _refuse_unknown(checkpoint: Checkpoint, layer: nn.Module, prefix: str) -> None:
+    """Raises CheckpointError for tensors that the architecture has no place for: it is not the one meant."""
+    known = {prefix + name for name, _ in layer.named_parameters()}
+    # Old checkpoints carry the rotary table, which is computed here.
+    stored = {n for n in checkpoint.entries if n.startswith(prefix) and not n.endswith("rotary_emb.inv_freq")}
+    if unknown := stored - known:
+        raise CheckpointError(f"the architecture has no place for {', '.join(sorted(unknown))}")

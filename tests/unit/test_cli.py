@@ -101,17 +101,21 @@ def test_a_deadline_is_one_message_and_exit_code_1(serve: Serve) -> None:
 
 
 def test_status_shows_each_shard_and_the_draft(serve: Serve) -> None:
-    describe = verifier_pb2.DescribeResponse(first_layer=15, last_layer=30, sessions=2, max_sessions=64)
-    shard = pb.ShardStatus(address="v1:50051", relay="r:9000", connected=True, rtt_ms=86.25, describe=describe)
+    holds = verifier_pb2.DescribeResponse(
+        first_layer=15, last_layer=30, sessions=2, max_sessions=64, kv_bytes_per_token=23040
+    )
+    shard = pb.ShardStatus(address="v1:50051", relay="r:9000", connected=True, rtt_ms=86.24, describe=holds)
     draft = pb.DraftStatus(address="d:1", connected=False, model="head", acceptance=0.25)
     state = pb.GetStatusResponse(
-        model="tiny", num_layers=30, shards=[shard], draft=draft, default_speculation="linear:8"
-    )
+        model="tiny", num_layers=30, max_session_tokens=4096, shards=[shard], draft=draft,
+        active_requests=1, version="0.1.0", default_speculation="linear:8",
+    )  # fmt: skip
     result = run("status", "--address", serve(FakeOrchestrator(state=state)))
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert result.exit_code == 0
-    assert "tiny, 30 layers" in result.stdout
-    for cell in ("15:30", "v1:50051", "r:9000", "up", "86.2", "2/64", "head", "down", "0.250"):
-        assert cell in result.stdout
+    assert lines[0] == "tiny, 30 layers, sessions of up to 4096 tokens; 1 running; speculation linear:8; version 0.1.0"
+    assert "0 15:30 up 86.2 2/64 23040 v1:50051@r:9000" in lines
+    assert lines[-1] == "draft head at d:1: down, acceptance 0.250"
 
 
 @pytest.mark.parametrize("value", ["", "x", "0,65", "-1", "0;4"])

@@ -14,6 +14,7 @@ import pytest
 
 from shardflow import cluster
 from shardflow.cluster import Cluster, PortTaken, ProcessDied, free_ports, running
+from shardflow.errors import InvalidArgument
 from shardflow.topology import Command, Plan, Topology
 
 FAKE = Path(__file__).resolve().parents[1] / "fake_process.py"
@@ -176,6 +177,16 @@ async def test_settings_of_ours_do_not_reach_the_processes(monkeypatch: pytest.M
     with pytest.raises(ProcessDied, match=r"\n\[\]$"):
         async with running(DIRECT, tmp_path):
             pass
+
+
+async def test_a_port_that_is_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        with pytest.raises(InvalidArgument, match=f"port: {taken} is in use"):
+            async with running(Topology(delay_ms=None, port=taken), tmp_path):
+                pass
 
 
 def test_free_ports_are_all_different() -> None:

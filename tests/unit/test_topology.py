@@ -117,6 +117,11 @@ def test_given_layers_stand_before_an_even_split(model: Path) -> None:
     assert "--layers 1:5 " in flags(layout.commands[1])
 
 
+def test_clients_meet_the_orchestrator_at_the_given_port(model: Path) -> None:
+    layout = plan(Topology(model, None, delay_ms=None, port=50051), itertools.count(1), None)
+    assert layout.orchestrator == layout.commands[-1].health == "127.0.0.1:50051"
+
+
 def test_one_shard_needs_no_link(model: Path) -> None:
     layout = plan(Topology(model, None, shards=1), itertools.count(1), RELAY)
     assert [command.name for command in layout.commands] == ["verifier-0", "orchestrator"]

@@ -15,7 +15,7 @@ const QUEUE_UNLIMITED_BYTES: usize = 64 * 1024 * 1024;
 const QUEUE_BEYOND_BDP_BYTES: f64 = 4.0 * 1024.0 * 1024.0;
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Something under way, and when it arrives.
+/// Something under way, and when it arrives; jitter never reorders, since each item also waits for the one before.
 struct Item {
     due: Instant,
     payload: Payload,
@@ -57,7 +57,6 @@ impl Flow<'_> {
 
     async fn send(&self, queue: mpsc::UnboundedSender<Item>, room: &Semaphore) -> io::Result<()> {
         let mut buffer = vec![0; CHUNK_BYTES];
-        let mut latest_due = self.opens_at;
         loop {
             let payload = match read(self.from, &mut buffer).await {
                 Ok(0) => Payload::End,
@@ -68,10 +67,8 @@ impl Flow<'_> {
             let last = length == 0;
             let conditions = *self.conditions.borrow();
             let due = self.lane.arrival(length, Instant::now().max(self.opens_at), &conditions);
-            // Jitter delays but never reorders: this is one byte stream.
-            latest_due = latest_due.max(due);
             take_room(room, length).await;
-            let item = Item { due: latest_due, payload };
+            let item = Item { due, payload };
             if queue.send(item).is_err() || last {
                 return Ok(());
             }

@@ -1,11 +1,11 @@
 """A byte-level model directory, a scripted target of two shards, and drafts that are stopped in the end."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.fakes import FakeDraft, Target
+from tests.fakes import FakeDraft, StartDraft, Target
 from tests.orchestrating import write_model
 
 
@@ -21,9 +21,6 @@ async def target() -> AsyncIterator[Target]:
     yield target
     await target.stop()
     assert target.violations == []
-
-
-StartDraft = Callable[[FakeDraft], Awaitable[FakeDraft]]
 
 
 @pytest.fixture

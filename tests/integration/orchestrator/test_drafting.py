@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardflow.errors import FailedPrecondition
-from tests.fakes import FakeDraft, Target
-from tests.integration.orchestrator.conftest import StartDraft
+from tests.fakes import FakeDraft, StartDraft, Target
 from tests.orchestrating import System, ask, rest, system, until
 from tests.scripts import continuation, letters
 
@@ -102,6 +101,16 @@ async def test_a_draft_hears_only_what_is_new(model: Path, target: Target, start
     async with system(model, target, draft) as running:
         await running.generate("hello", k=2, max_tokens=5)
     assert [(extend.base, len(extend.tokens)) for extend in draft.extends] == [(0, 6), (6, 1), (7, 1)]
+
+
+async def test_a_context_shorter_than_the_targets(model: Path, target: Target, start_draft: StartDraft) -> None:
+    draft = FakeDraft()
+    draft.description.max_session_tokens = 15
+    async with system(model, target, await start_draft(draft)) as running:
+        answer = await running.generate("hello", k=4, max_tokens=20)
+        assert running.sample("shardflow_draft_failures_total") == 0
+    assert answer.text == HELLO_20
+    assert [(extend.base + len(extend.tokens), extend.max_nodes) for extend in draft.extends] == [(6, 4), (11, 4)]
 
 
 async def test_no_draft_is_asked_without_speculation(model: Path, target: Target, start_draft: StartDraft) -> None:

@@ -1,5 +1,6 @@
 """Faults of shards: the text stays as it is, or the request ends with the right status within its patience."""
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -8,8 +9,7 @@ import pytest
 
 from shardflow.v1 import draft_pb2, verifier_pb2
 from tests.fake_shards import Fault
-from tests.fakes import FakeDraft, Target
-from tests.integration.orchestrator.conftest import StartDraft
+from tests.fakes import FakeDraft, StartDraft, Target
 from tests.orchestrating import ask, rest, system, until
 from tests.scripts import continuation, letters
 
@@ -147,6 +147,19 @@ async def test_a_shard_that_never_answers(model: Path, target: Target) -> None:
         assert time.monotonic() - began < 3.5
 
 
+async def test_a_shard_that_leaves_while_it_is_asked_for_its_state(model: Path, target: Target) -> None:
+    target.shards[1].deaf = True
+    async with system(model, target, patience_s=0.4, round_timeout_s=0.1) as running:
+        asking = asyncio.create_task(running.refusal(ask("hello", max_tokens=3)))
+        await until(lambda: running.service._shards._queries)
+        began = time.monotonic()
+        await target.servers[1].stop()
+        code, message = await asking
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert "shard 1 at" in message
+        assert time.monotonic() - began < 1.5
+
+
 async def test_a_shard_that_is_still_loading_after_its_restart(model: Path, target: Target) -> None:
     async with system(model, target, patience_s=5) as running:
         call = running.call(ask("hello", max_tokens=9))
@@ -180,13 +193,18 @@ async def test_a_late_verdict_of_an_old_epoch_is_ignored(model: Path, target: Ta
     assert {piece.epoch for piece in target.last.slices} >= {1, 2}
 
 
-async def test_a_forged_verdict_is_ignored(model: Path, target: Target) -> None:
+async def test_an_answer_to_another_round_is_ignored(model: Path, target: Target) -> None:
     shard = target.last
-    async with system(model, target) as running:
+    async with system(model, target, round_timeout_s=5) as running:
         call = running.call(ask("hello", max_tokens=5))
         text = (await call.read()).text
+        shard.pause()
+        await until(lambda: shard.waiting)
         for epoch, number in ((1, 0), (1, 99), (2, 1), (0, 1)):
-            forged = verifier_pb2.Verdict(session=shard.slices[0].session, epoch=epoch, round=number, next_token=33)
-            shard._say(shard.slices[0].origin, verifier_pb2.ConnectResponse(verdict=forged))
+            verdict = verifier_pb2.Verdict(session=shard.slices[0].session, epoch=epoch, round=number, next_token=33)
+            shard._say(shard.slices[0].origin, verifier_pb2.ConnectResponse(verdict=verdict))
+        failure = verifier_pb2.Failure(session=shard.slices[0].session, epoch=0, round=1, code=13)
+        shard._say(shard.slices[0].origin, verifier_pb2.ConnectResponse(failure=failure))
+        shard.resume()
         text += (await rest(call)).text
     assert text == continuation(letters, "hello", 5)

@@ -107,6 +107,7 @@ async def test_running_requests_end_before_the_process_does(model: Path, target:
         text = ""
         process.process.send_signal(signal.SIGTERM)
         await process.line("draining")
+        assert [await health(channel, name) for name in ("", SERVICE)] == [NOT_SERVING, NOT_SERVING]
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub(channel).Generate(ask("hello", max_tokens=5)).read()
         assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.UNAVAILABLE, "draining")

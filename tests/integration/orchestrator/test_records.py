@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fake_shards import COMPUTE_MS, OTHER_MS, QUEUE_MS
-from tests.fakes import FakeDraft, Target
-from tests.integration.orchestrator.conftest import StartDraft
+from tests.fakes import FakeDraft, StartDraft, Target
 from tests.orchestrating import system
 from tests.scripts import letters
 

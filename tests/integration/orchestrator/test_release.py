@@ -6,8 +6,7 @@ import grpc
 import pytest
 
 from tests.fake_shards import Fault
-from tests.fakes import FakeDraft, Target
-from tests.integration.orchestrator.conftest import StartDraft
+from tests.fakes import FakeDraft, StartDraft, Target
 from tests.orchestrating import ask, rest, system, until
 from tests.scripts import letters
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardflow.v1 import draft_pb2, orchestrator_pb2
-from tests.fakes import FakeDraft, Target
-from tests.integration.orchestrator.conftest import StartDraft
+from tests.fakes import FakeDraft, StartDraft, Target
 from tests.orchestrating import ask, system
 from tests.scripts import EOS, VOCAB, NextToken, continuation, letters, saying
 

@@ -1,5 +1,6 @@
 """Tiny models, written once a session, and a pipeline of slices in one process."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +51,9 @@ class Pipeline:
     """The whole model as slices one behind the other."""
 
     def __init__(self, path: Path, cuts: Sequence[int]) -> None:
-        ranges = list(zip([0, *cuts], [*cuts, None], strict=True))
-        self.slices: list[ModelSlice] = [load_slice(path, (a, b or 5)) for a, b in ranges]
+        layers = json.loads((path / "config.json").read_text())["num_hidden_layers"]
+        ranges = zip([0, *cuts], [*cuts, layers], strict=True)
+        self.slices: list[ModelSlice] = [load_slice(path, (a, b)) for a, b in ranges]
 
     def session(self, max_len: int = 128) -> Session:
         return Session([each.new_kv(max_len) for each in self.slices])

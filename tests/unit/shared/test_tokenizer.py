@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as RustTokenizer
+from tokenizers.processors import TemplateProcessing
 
 from shardflow.errors import InvalidArgument
 from shardflow.tokenizer import Tokenizer, vocabulary_digest
@@ -134,6 +135,16 @@ def test_long_prompts_are_not_cut(tmp_path: Path) -> None:
     inner.enable_padding(length=16)
     inner.save(str(path / "tokenizer.json"))
     assert Tokenizer(path).encode("abcdefgh") == list(b"abcdefgh")
+
+
+def test_a_raw_text_gets_the_tokenizers_own_special_tokens_and_a_conversation_none(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m")
+    inner = RustTokenizer.from_file(str(path / "tokenizer.json"))
+    inner.post_processor = TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", EOS)])
+    inner.save(str(path / "tokenizer.json"))
+    tokenizer = Tokenizer(path)
+    assert tokenizer.encode("a") == [EOS, 97]
+    assert tokenizer.encode_chat([{"role": "user", "content": "a"}]) == list(b"user: a\n> ")
 
 
 @pytest.mark.parametrize(

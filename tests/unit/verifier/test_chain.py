@@ -9,10 +9,8 @@ from shardflow.v1 import verifier_pb2
 
 
 def shard(**fields: Any) -> verifier_pb2.DescribeResponse:
-    values = {
-        "first_layer": 2, "last_layer": 6, "num_layers": 6, "hidden_size": 32, "dtype": 1, "model_digest": "d", **fields,
-    }  # fmt: skip
-    return verifier_pb2.DescribeResponse(**values)
+    values = {"first_layer": 2, "last_layer": 6, "num_layers": 6, "hidden_size": 32, "dtype": 1, "model_digest": "d"}
+    return verifier_pb2.DescribeResponse(**{**values, **fields})
 
 
 def test_a_shard_that_continues() -> None:

@@ -125,9 +125,10 @@ def test_a_new_epoch_does_not_trust_guesses(table: Table, head: Make) -> None:
     assert applied(table, head(epoch=2, base=1)).committed == [1]
 
 
-def test_a_new_epoch_can_not_keep_rows_of_the_old_one(table: Table, head: Make) -> None:
+def test_round_0_keeps_no_rows(table: Table, head: Make) -> None:
+    refused(table, head(keep=(0,)), InvalidArgument, "keep: round 0 of an epoch has no slice before it")
     applied(table, head(**TREE))
-    refused(table, head(epoch=2, base=2, keep=(0, 2)), FailedPrecondition, "an epoch that is over")
+    refused(table, head(epoch=2, base=2, keep=(0, 2)), InvalidArgument, "keep: round 0")
 
 
 def test_a_new_epoch_may_change_the_sampling_but_not_the_size(

@@ -164,23 +164,23 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyOrder.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_a_confused_orchestrator_can_not_corrupt_a_session(data: st.DataObject) -> None:
     """Rounds, bases, kept rows and trees at random: what is applied leaves the KV as the committed text would."""
     table: SessionTable[FakeKv] = SessionTable(LIMITS, lambda _: FakeKv(), idle_s=1e9, grace_s=1e9)
     for _ in range(12):
         session = table.get(("o", "s"))
-        epoch, number, base, rows = (session.epoch, session.round, session.base, 8) if session else (1, -1, 0, 0)
+        epoch, number, base = (session.epoch, session.round, session.base) if session else (1, -1, 0)
         renew = data.draw(st.integers(0, 4)) == 0
-        keep = data.draw(st.sets(st.integers(0, 4)).map(sorted)) if data.draw(st.booleans()) else []
+        keep = sorted(data.draw(st.sets(st.integers(0, 3), max_size=2)))
         tokens = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=5))
         head = Head(
-            origin="o", session="s", epoch=epoch + renew, round=0 if renew else number + data.draw(st.integers(0, 2)),
-            base=base + len(keep) - data.draw(st.integers(0, 1)) if keep else data.draw(st.integers(0, base + rows)),
+            origin="o", session="s", epoch=epoch + renew, round=0 if renew else number + data.draw(st.sampled_from([1, 1, 1, 1, 0, 2])),
+            base=base + len(keep) - data.draw(st.integers(0, 1)) if keep else data.draw(st.integers(0, base + 3)),
             keep=tuple(keep),
             tokens=tuple(tokens), parents=tuple(data.draw(st.integers(-1, row - 1)) for row in range(len(tokens))),
             committed_rows=1, want_verdict=True, setup=None,
