@@ -2,7 +2,7 @@
 
 All three are measured in turn within each repetition, and every bar is a median over repetitions of what was measured
 within one, so that whatever else the machine does hits all three alike. Where the system permits, all of them run with
-real-time priority for the same reason; the receipt says so. Writes `results/relay.json`; exits 1 if a bar fails.
+real-time priority for the same reason: the receipt says so, and nothing else runs for those 15 s. Writes `results/relay.json`; exits 1 if a bar fails.
 """
 
 import json

@@ -27,9 +27,6 @@ _RELAY_BYTES = re.compile(r'^shardflow_relay_bytes_total\{.*direction="(up|down)
 _ENVIRONMENT = {
     # Else a machine whose no_proxy covers our made-up names would make gRPC go around the relay.
     "no_grpc_proxy": "localhost",
-    # The processes compute in turns on the same cores: threads that wait for work by spinning would take the cores from
-    # the process whose turn it is, and rounds would last several times longer.
-    "OMP_WAIT_POLICY": "PASSIVE",
 }
 
 T = TypeVar("T")

@@ -39,10 +39,14 @@ class FailedPrecondition(ShardflowError):
     rpc_code = 9
 
 
-class NumericError(ShardflowError):
-    """A model produced numbers that are not finite."""
+class InternalError(ShardflowError):
+    """A peer failed in a way that is not the caller's fault."""
 
     rpc_code = _INTERNAL
+
+
+class NumericError(InternalError):
+    """A model produced numbers that are not finite."""
 
 
 class Unavailable(ShardflowError):
@@ -58,5 +62,5 @@ def rpc_code(error: BaseException) -> int:
 
 def from_rpc_code(code: int, message: str) -> ShardflowError:
     """The typed error behind a google.rpc.Code that a peer sent."""
-    kinds = (InvalidArgument, NotFound, ResourceExhausted, FailedPrecondition, NumericError, Unavailable)
-    return next((kind for kind in kinds if kind.rpc_code == code), ShardflowError)(message)
+    kinds = (InvalidArgument, NotFound, ResourceExhausted, FailedPrecondition, Unavailable)
+    return next((kind for kind in kinds if kind.rpc_code == code), InternalError)(message)

@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 0.2  # a sender that is idle for longer than its retransmission timeout (>= 0.2 s) starts slowly again
 DEAD_AFTER_S = 3.0
-_WARM_UP_PINGS = 4
-_WARM_UP_BYTES = 1 << 20
+_WARM_UP_BYTES = tuple(1 << power for power in range(16, 21))
+_WARM_UP_SLOW_S = 0.5
 _RTT_SAMPLES = 32
 _FLUSH_S = 0.5
 _DESCRIBE_TIMEOUT_S = 5.0
@@ -200,20 +200,35 @@ class Link(Generic[Request, Response]):
             await call.write(message)
 
     async def _beat(self, outbox: asyncio.Queue[Request]) -> None:
+        self._ping(outbox)
+        await asyncio.sleep(HEARTBEAT_S)
+        await self._warm_up(outbox)
         while True:
-            self._ping(outbox, _WARM_UP_BYTES if 1 <= self._sequence <= _WARM_UP_PINGS else 0)
+            self._ping(outbox)
             await asyncio.sleep(HEARTBEAT_S)
 
-    def _ping(self, outbox: asyncio.Queue[Request], padding: int) -> None:
+    async def _warm_up(self, outbox: asyncio.Queue[Request]) -> None:
+        """Grows the congestion window both ways by padded pings, one after the other; stops if the path is slow."""
+        for padding in _WARM_UP_BYTES:
+            padded = self._ping(outbox, padding)
+            began = time.monotonic()
+            await asyncio.sleep(HEARTBEAT_S)
+            while self._answered < padded:
+                if time.monotonic() - began > _WARM_UP_SLOW_S:
+                    return
+                self._ping(outbox)
+                await asyncio.sleep(HEARTBEAT_S)
+
+    def _ping(self, outbox: asyncio.Queue[Request], padding: int = 0) -> int:
         self._sequence += 1
         outbox.put_nowait(self._wrap(ping=link_pb2.Ping(sequence=self._sequence, padding=bytes(padding))))
+        return self._sequence
 
     async def _flush(self) -> None:
         """Returns when the peer has read all that is queued now: it answers pings in their order."""
         if self._outbox is None or not self.connected:
             return
-        self._ping(self._outbox, padding=0)
-        last = self._sequence
+        last = self._ping(self._outbox)
         while self._answered < last:
             self._pong.clear()
             await self._pong.wait()

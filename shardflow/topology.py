@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardflow.config import Peer
 from shardflow.errors import InvalidArgument
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -133,8 +132,7 @@ def _verifier(
 ) -> Command:
     flags = ["--model", str(topology.model), "--layers", f"{layers[0]}:{layers[1]}", "--dtype", topology.dtype]
     if following is not None:
-        peer = Peer.parse(following)
-        flags += ["--next", peer.address, *(["--relay", peer.relay] if peer.relay else [])]
+        flags += ["--next", following]
     return _service("verifier", f"verifier-{index}", ports, [*flags, *_threads(topology)])
 
 

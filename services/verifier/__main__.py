@@ -1,13 +1,21 @@
-"""`python -m services.verifier`: one shard of the target."""
+"""Runs one shard of the target: `python -m services.verifier --model DIR [--layers FIRST:END]`."""
 
 import sys
 
 from services.verifier.config import VerifierSettings
-from services.verifier.server import VerifierService
-from shardflow.config import load
+from shardflow import serving
+from shardflow.config import calm_openmp, load
 from shardflow.metrics import VerifierMetrics
-from shardflow.serving import main
+
+
+def main() -> None:
+    """Reads the settings, builds the service, runs it."""
+    settings = load(VerifierSettings, sys.argv[1:], "shardflow-verifier")
+    calm_openmp()
+    from services.verifier.server import VerifierService  # brings torch in, and OpenMP with it
+
+    serving.main(settings, VerifierService(settings, VerifierMetrics()))
+
 
 if __name__ == "__main__":
-    settings = load(VerifierSettings, sys.argv[1:], "verifier")
-    main(settings, VerifierService(settings, VerifierMetrics()))
+    main()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from shardflow.config import Peer
 from shardflow.errors import FailedPrecondition, ShardflowError
 from shardflow.link import Link, describe
 from shardflow.v1 import verifier_pb2, verifier_pb2_grpc
@@ -19,8 +20,7 @@ class NextShard:
     def __init__(
         self,
         mine: verifier_pb2.DescribeResponse,
-        address: str,
-        relay: str | None,
+        where: Peer,
         *,
         peer: str,
         on_lost: Callable[[ShardflowError], None],
@@ -33,8 +33,8 @@ class NextShard:
         self._check: asyncio.Task[None] | None = None
         self._link: Link[verifier_pb2.ConnectRequest, verifier_pb2.ConnectResponse] = Link(
             "the next shard",
-            address,
-            relay,
+            where.address,
+            where.relay,
             peer=peer,
             open_stream=lambda channel: verifier_pb2_grpc.VerifierServiceStub(channel).Connect(),
             wrap=verifier_pb2.ConnectRequest,

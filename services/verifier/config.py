@@ -1,10 +1,11 @@
 """Settings of a verifier shard."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import DirectoryPath, Field, field_validator
+from pydantic_settings import NoDecode
 
-from shardflow.config import ServiceSettings, split_address
+from shardflow.config import Peer, ServiceSettings
 
 
 class VerifierSettings(ServiceSettings):
@@ -16,8 +17,10 @@ class VerifierSettings(ServiceSettings):
         "float32", description="Element type of weights, KV and hidden states."
     )
     device: str = Field("cpu", description="Device to compute on, as torch names it.")
-    next: str | None = Field(None, description="Address of the shard that holds the next layers, host:port.")
-    relay: str | None = Field(None, description="Relay through which the next shard is dialled, host:port.")
+    next: Annotated[Peer | None, NoDecode] = Field(
+        None,
+        description="Shard that holds the next layers, host:port[@relay-host:relay-port]; unset: this is the last.",
+    )
     threads: int | None = Field(None, ge=1, description="Threads to compute with; unset: one per core.")
     max_sessions: int = Field(64, ge=1, description="Sessions that are held at once.")
     max_session_tokens: int = Field(
@@ -30,12 +33,10 @@ class VerifierSettings(ServiceSettings):
         30.0, ge=0, description="Time for which the sessions of a lost orchestrator are kept."
     )
 
-    @field_validator("next", "relay")
+    @field_validator("next", mode="before")
     @classmethod
-    def _check_peers(cls, value: str | None) -> str | None:
-        if value is not None:
-            split_address(value)
-        return value
+    def _read_next(cls, value: object) -> object:
+        return Peer.parse(value) if isinstance(value, str) else value
 
     @field_validator("layers")
     @classmethod

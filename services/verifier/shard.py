@@ -107,7 +107,6 @@ class Shard:
         return NextShard(
             self.describe(),
             self._settings.next,
-            self._settings.relay,
             peer=f"{self.name}-{uuid.uuid4().hex[:8]}",
             on_lost=lambda reason: self.pipeline.lost_next(reason),
         )

@@ -49,6 +49,8 @@ class Block:
 
         Built once a step for each window, and shared by the layers. `groups` query heads share a KV head.
         """
+        if self.rows == 1:
+            return None
         key = (window, groups)
         if key not in self.masks:
             seen = self._visible(window)

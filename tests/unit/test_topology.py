@@ -65,7 +65,7 @@ def test_the_second_shard_stands_behind_relay_and_link(model: Path) -> None:
             "verifier-0",
             "--listen 127.0.0.1:1 --metrics-listen 127.0.0.1:7 --drain-seconds 2 "
             f"--model {model} --layers 0:3 --dtype float32 "
-            "--next verifier-1.shardflow.internal:50051 --relay 127.0.0.1:3 --threads 1",
+            "--next verifier-1.shardflow.internal:50051@127.0.0.1:3 --threads 1",
         ),
         (
             "verifier-1",
@@ -108,7 +108,7 @@ def test_every_remote_shard_has_a_link_of_its_own(model: Path) -> None:
         "relay", "wanlink-1", "wanlink-2", "verifier-0", "verifier-1", "verifier-2", "orchestrator",
     ]  # fmt: skip
     assert flags(layout.commands[0]).count("--route") == 2
-    assert "--next verifier-2.shardflow.internal:50051 --relay 127.0.0.1:4" in flags(layout.commands[4])
+    assert "--next verifier-2.shardflow.internal:50051@127.0.0.1:4" in flags(layout.commands[4])
 
 
 def test_given_layers_stand_before_an_even_split(model: Path) -> None:

@@ -1,12 +1,21 @@
 """Settings: flags over environment over defaults; every problem is reported at once, and the process ends with 64."""
 
+import os
 from typing import Literal
 
 import pytest
 
 from services.orchestrator.config import OrchestratorSettings
 from services.orchestrator.policy import Mode
-from shardflow.config import Peer, ServiceSettings, child_environment, load, proxy_exclusions, split_address
+from shardflow.config import (
+    Peer,
+    ServiceSettings,
+    calm_openmp,
+    child_environment,
+    load,
+    proxy_exclusions,
+    split_address,
+)
 
 
 class Settings(ServiceSettings):
@@ -150,3 +159,18 @@ def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = child_environment(EXTRA="1")
     assert (environment["OTHER"], environment["EXTRA"]) == ("kept", "1")
     assert "SHARDFLOW_SIZE" not in environment
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+)
+def test_openmp_is_calmed_unless_told_how_to_wait(
+    monkeypatch: pytest.MonkeyPatch, before: dict[str, str], after: str | None
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in before.items():
+        monkeypatch.setenv(name, value)
+    calm_openmp()
+    assert os.environ.get("GOMP_SPINCOUNT") == after

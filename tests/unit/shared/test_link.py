@@ -23,12 +23,16 @@ class Peer(verifier_pb2_grpc.VerifierServiceServicer):
         self.heard: list[verifier_pb2.ConnectRequest] = []
         self.dumb = False
         self.delay_s = 0.0
+        self.padded_delay_s = 0.0
         self.describable = True
         self.describes = 0
         self.server = Server(lambda server: verifier_pb2_grpc.add_VerifierServiceServicer_to_server(self, server))
 
     def kinds(self) -> list[str | None]:
         return [message.WhichOneof("message") for message in self.heard]
+
+    def paddings(self) -> list[int]:
+        return [len(message.ping.padding) for message in self.heard if message.HasField("ping")]
 
     async def Describe(self, request: Any, context: Any) -> verifier_pb2.DescribeResponse:
         self.describes += 1
@@ -42,7 +46,7 @@ class Peer(verifier_pb2_grpc.VerifierServiceServicer):
             if self.dumb:
                 continue
             if request.HasField("ping"):
-                await asyncio.sleep(self.delay_s)
+                await asyncio.sleep(self.padded_delay_s if request.ping.padding else self.delay_s)
                 pong = link_pb2.Pong(sequence=request.ping.sequence, padding=request.ping.padding)
                 await context.write(verifier_pb2.ConnectResponse(pong=pong))
             if request.HasField("query"):
@@ -100,12 +104,21 @@ async def test_messages_keep_their_order(peer: Peer, link_to: LinkMaker) -> None
     assert answers == [str(number) for number in range(200)]
 
 
-async def test_the_first_pings_are_padded_and_later_ones_are_not(peer: Peer, link_to: LinkMaker) -> None:
+async def test_the_first_pings_are_padded_more_and_more_and_later_ones_are_not(peer: Peer, link_to: LinkMaker) -> None:
     await link_to(peer.server.peer.address).wait_connected(3)
-    await until(lambda: peer.kinds().count("ping") >= 7)
-    pings = [message.ping for message in peer.heard if message.HasField("ping")]
-    assert [len(ping.padding) for ping in pings[:7]] == [0, *[1 << 20] * 4, 0, 0]
-    assert [ping.sequence for ping in pings[:7]] == list(range(1, 8))
+    await until(lambda: len(peer.paddings()) >= 8)
+    assert [padding for padding in peer.paddings() if padding] == [65536, 131072, 262144, 524288, 1048576]
+    assert peer.paddings()[0] == 0
+    assert peer.paddings()[-1] == 0
+
+
+async def test_a_slow_path_is_not_filled_with_padding(peer: Peer, link_to: LinkMaker) -> None:
+    peer.padded_delay_s = 0.9
+    link = link_to(peer.server.peer.address)
+    await link.wait_connected(3)
+    await until(lambda: len(peer.paddings()) >= 10)
+    assert [padding for padding in peer.paddings() if padding] == [65536]
+    assert link.connected
 
 
 async def test_round_trip(peer: Peer, link_to: LinkMaker) -> None:

@@ -176,13 +176,14 @@ def test_a_confused_orchestrator_can_not_corrupt_a_session(data: st.DataObject) 
         session = table.get(("o", "s"))
         epoch, number, base = (session.epoch, session.round, session.base) if session else (1, -1, 0)
         renew = data.draw(st.integers(0, 4)) == 0
+        step = data.draw(st.sampled_from([1, 1, 1, 1, 0, 2]))
         keep = sorted(data.draw(st.sets(st.integers(0, 3), max_size=2)))
         tokens = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=5))
         head = Head(
-            origin="o", session="s", epoch=epoch + renew, round=0 if renew else number + data.draw(st.sampled_from([1, 1, 1, 1, 0, 2])),
+            origin="o", session="s", epoch=epoch + renew, round=0 if renew else number + step,
             base=base + len(keep) - data.draw(st.integers(0, 1)) if keep else data.draw(st.integers(0, base + 3)),
-            keep=tuple(keep),
-            tokens=tuple(tokens), parents=tuple(data.draw(st.integers(-1, row - 1)) for row in range(len(tokens))),
+            keep=tuple(keep), tokens=tuple(tokens),
+            parents=(-1, *(data.draw(st.integers(0, row - 1)) for row in range(1, len(tokens)))),
             committed_rows=1, want_verdict=True, setup=None,
         )  # fmt: skip
         head = replace(head, setup=SETUP if head.round == 0 else None)
@@ -191,4 +192,5 @@ def test_a_confused_orchestrator_can_not_corrupt_a_session(data: st.DataObject) 
             kept = outcome.session
             kept.kv.run(head)
             assert kept.kv.rows[: kept.base] == [tuple(kept.committed[: at + 1]) for at in range(kept.base)]
+            assert len(kept.committed) == kept.base
             assert len(kept.kv.rows) == kept.base + len(head.tokens)
