@@ -23,25 +23,25 @@ def save_model(path: Path, seed: int, context: int = 4096) -> Path:
     return path
 
 
-def save_head(path: Path, seed: int) -> Path:
-    """An EAGLE head of the same width with random weights."""
+def save_head(path: Path, seed: int, *, hidden: int = HIDDEN, vocab: int = VOCAB) -> Path:
+    """An EAGLE head of the target's width with random weights."""
     path.mkdir()
     config = {
-        "kind": "eagle_head", "target": "tiny", "hidden_size": HIDDEN, "num_attention_heads": 4,
+        "kind": "eagle_head", "target": "tiny", "hidden_size": hidden, "num_attention_heads": 4,
         "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 48, "rms_norm_eps": 1e-5, "rope_theta": 1000.0,
-        "vocab_size": VOCAB, "draft_vocab_size": SPOKEN,
+        "vocab_size": vocab, "draft_vocab_size": SPOKEN,
     }  # fmt: skip
     shapes = {
-        "fc": (HIDDEN, 2 * HIDDEN), "q_proj": (32, HIDDEN), "k_proj": (16, HIDDEN), "v_proj": (16, HIDDEN),
-        "o_proj": (HIDDEN, 32), "gate_proj": (48, HIDDEN), "up_proj": (48, HIDDEN), "down_proj": (HIDDEN, 48),
+        "fc": (hidden, 2 * hidden), "q_proj": (32, hidden), "k_proj": (16, hidden), "v_proj": (16, hidden),
+        "o_proj": (hidden, 32), "gate_proj": (48, hidden), "up_proj": (48, hidden), "down_proj": (hidden, 48),
     }  # fmt: skip
     make = torch.Generator().manual_seed(seed)
     tensors = {f"{name}.weight": torch.randn(shape, generator=make) * 0.3 for name, shape in shapes.items()}
     for name in ("input_norm.weight", "post_attention_norm.weight", "embed_std", "feature_std"):
-        tensors[name] = torch.rand(HIDDEN, generator=make) + 0.5
+        tensors[name] = torch.rand(hidden, generator=make) + 0.5
     for name in ("embed_mean", "feature_mean"):
-        tensors[name] = torch.randn(HIDDEN, generator=make) * 0.1
-    tensors["draft_vocab"] = torch.randperm(VOCAB, generator=make)[:SPOKEN].sort().values.int()
+        tensors[name] = torch.randn(hidden, generator=make) * 0.1
+    tensors["draft_vocab"] = torch.randperm(vocab, generator=make)[:SPOKEN].sort().values.int()
     save_file(tensors, path / "head.safetensors")
     (path / "config.json").write_text(json.dumps(config))
     return path
