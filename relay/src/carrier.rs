@@ -12,7 +12,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use tokio::net::TcpStream;
 
 /// Asked of the kernel for each pipe, in bytes; it may grant less. Bounds one splice, so also a tunnel's turn.
-const PIPE_BYTES: usize = 256 * 1024;
+const PIPE_BYTES: usize = 512 * 1024;
 /// Size of the copy buffer, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// Empty carriers kept for the next tunnel; more than run at once are never needed, and each holds two files.

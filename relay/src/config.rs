@@ -20,13 +20,19 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The two things this binary can be.
+/// The things this binary can be.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Join clients to named services: HTTP CONNECT, then spliced in the kernel.
     Serve(ServeArgs),
     /// Be a TCP link with delay, jitter, a rate and faults, for tests and demos.
     Wanlink(WanlinkArgs),
+    /// Ask whether the `serve` or `wanlink` with this admin port is ready: exit code 0 if so, else 1.
+    Probe {
+        /// Its admin port.
+        #[arg(value_name = "ADDR")]
+        admin: SocketAddr,
+    },
 }
 
 /// Settings of `serve` as written; [`ServeArgs::check`] reads them.

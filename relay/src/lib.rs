@@ -9,6 +9,7 @@ pub mod connection;
 pub mod http;
 pub mod limits;
 pub mod metrics;
+pub mod probe;
 pub mod refusal;
 pub mod route;
 pub mod serve;

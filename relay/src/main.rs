@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use shardflow_relay::config::{Cli, Command, Problems, ServeConfig, WanlinkConfig};
 use shardflow_relay::limits;
+use shardflow_relay::probe;
 use shardflow_relay::serve::Relay;
 use shardflow_relay::shutdown::{self, StopSignals};
 use shardflow_relay::wanlink::Wanlink;
@@ -27,6 +28,10 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Serve(args) => start(args.check(), serve),
         Command::Wanlink(args) => start(args.check(), wanlink),
+        Command::Probe { admin } => match probe::ready(admin) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        },
     }
 }
 

@@ -277,3 +277,42 @@ async fn running_out_of_files_is_survived() {
         "the limit was never reached: {log}"
     );
 }
+
+#[tokio::test]
+async fn a_probe_is_0_while_ready_and_1_while_draining_or_gone() {
+    let upstream = TcpListener::bind(ANY_PORT).await.unwrap();
+    let process = Process::serve(upstream.local_addr().unwrap(), &["--drain-seconds", "3600"]);
+    let _client = connect(process.relay).await;
+    let admin = process.admin.to_string();
+    assert_eq!(run(&["probe", &admin], &[]), (Some(0), String::new()));
+
+    process.signal(Signal::TERM);
+    soon(async { while status(&get(process.admin, "/ready").await) != 503 {} }).await;
+    let (code, log) = run(&["probe", &admin], &[]);
+    assert_eq!(code, Some(1));
+    assert!(log.contains("answered HTTP/1.1 503"), "{log}");
+
+    drop(process);
+    assert_eq!(run(&["probe", &admin], &[]).0, Some(1));
+}
+
+#[test]
+fn a_link_can_be_probed_too() {
+    let mut command = Command::new(BINARY);
+    command.args([
+        "wanlink",
+        "--listen",
+        "127.0.0.1:0",
+        "--to",
+        "127.0.0.1:1",
+        "--admin",
+        "127.0.0.1:0",
+    ]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(child.stdout.take().unwrap());
+    let admin = listening(&mut log, "wanlink-admin");
+    let probed = run(&["probe", &admin.to_string()], &[]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(probed, (Some(0), String::new()));
+}

@@ -89,6 +89,8 @@ def _read_header(file: Path) -> dict[str, Entry]:
     """The table of contents: 8 bytes of little-endian length, then JSON, then the data that its offsets count from."""
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
+        if length > file.stat().st_size:
+            raise CheckpointError(f"{file.name} is no safetensors file, or ends early")
         header: dict[str, Any] = json.loads(stream.read(length))
     header.pop("__metadata__", None)
     entries = {}

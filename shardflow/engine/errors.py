@@ -2,17 +2,23 @@
 
 from collections.abc import Sequence
 
+from shardflow.errors import FailedPrecondition
+
 
 class EngineError(Exception):
     """Base of all errors raised by the engine."""
 
 
-class UnsupportedModelError(EngineError):
+class UnsupportedModelError(EngineError, FailedPrecondition):
     """The model can not be sliced or rewound by this engine; raised before any weight is read."""
 
 
-class CheckpointError(EngineError):
+class CheckpointError(EngineError, FailedPrecondition):
     """The model directory lacks a file or a tensor, or its tensors do not fit the configuration."""
+
+
+class LayersError(EngineError, FailedPrecondition, ValueError):
+    """Layers were asked for that the model does not have."""
 
 
 class CapacityError(EngineError):

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from shardflow.engine.attention import ATTENTION
 from shardflow.engine.checkpoint import Checkpoint
-from shardflow.engine.errors import CheckpointError, UnsupportedModelError
+from shardflow.engine.errors import CheckpointError, LayersError, UnsupportedModelError
 from shardflow.engine.families import check_supported, slice_config
 from shardflow.engine.linear import PackedLinear, SharedLinear, packs
 from shardflow.engine.model import ModelSlice, Parts
@@ -34,7 +34,7 @@ def load_slice(
     check_supported(config)
     start, stop = layers or (0, config.num_hidden_layers)
     if not 0 <= start < stop <= config.num_hidden_layers:
-        raise ValueError(f"[{start}, {stop}) is no range of the model's {config.num_hidden_layers} layers")
+        raise LayersError(f"[{start}, {stop}) is no range of the model's {config.num_hidden_layers} layers")
     checkpoint = Checkpoint(path)
     parts = _read_parts(checkpoint, config, start, stop, dtype, torch.device(device))
     return ModelSlice(config, parts, start, dtype, torch.device(device), checkpoint.digest())

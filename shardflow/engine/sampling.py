@@ -123,7 +123,7 @@ def _law(
             ids = ids[_nucleus(x[ids], params.top_p)]
         if params.min_p > 0:
             ids = ids[x[ids] >= x[ids].max() + math.log(params.min_p)]
-        ids = ids.sort().values
+        ids = ids.sort().values if len(ids) < len(x) else ids
     return ids, torch.log_softmax(x[ids], dim=0)
 
 

@@ -1,4 +1,4 @@
-//! The link's admin port: `POST /fault/{cut,stall,refuse,clear}`, `POST /link?delay_ms=..`, `GET /stats`, `GET /live`.
+//! The link's admin port: `POST /fault/{cut,stall,refuse,clear}`, `POST /link?delay_ms=..`, `GET /stats`, `GET /live`, `GET /ready`.
 
 use std::sync::atomic::Ordering;
 
@@ -13,6 +13,7 @@ pub fn answer(link: &Link, head: &Head) -> Answer {
     let (path, query) = head.target.split_once('?').unwrap_or((&head.target, ""));
     match (head.method.as_str(), path) {
         ("GET", "/live") => return Answer::text(200, "live"),
+        ("GET", "/ready") => return Answer::text(200, "ready"),
         ("GET", "/stats") => {}
         ("POST", "/fault/cut") => link.cut(),
         ("POST", "/fault/stall") => link.set_fault(Fault::Stall),
