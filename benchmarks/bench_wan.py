@@ -2,7 +2,7 @@
 
 Two deployments, one after the other: with the shipped head as draft (K = 0, 1, 2, 3, 4), and with the target as its own
 draft (K = 0, 8). All processes run with real-time priority where that is allowed, so that other work on the machine
-does not count. Writes `results/wan.json`; exits 1 if a bar fails. Run it from the top: `python -m benchmarks.bench_wan`.
+does not count. Writes `results/wan.json`; exits 1 if a bar fails. Run from the top: `python -m benchmarks.bench_wan`.
 """
 
 import asyncio
