@@ -4,7 +4,6 @@ import asyncio
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -12,7 +11,8 @@ from typing import Any, Generic, TypeVar
 import grpc.aio
 
 from shardflow.errors import Unavailable
-from shardflow.transport import open_channel
+from shardflow.meter import Meter
+from shardflow.transport import check_relay, open_channel
 from shardflow.v1 import link_pb2
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,6 @@ HEARTBEAT_S = 0.2  # a sender that is idle for longer than its retransmission ti
 DEAD_AFTER_S = 3.0
 _WARM_UP_BYTES = tuple(1 << power for power in range(16, 21))
 _WARM_UP_SLOW_S = 0.5
-_RTT_SAMPLES = 32
 _FLUSH_S = 0.5
 _DESCRIBE_TIMEOUT_S = 5.0
 _DESCRIBE_RETRY_S = 0.5
@@ -61,17 +60,16 @@ class Link(Generic[Request, Response]):
         self._on_up = on_up
         self._on_down = on_down
         self._outbox: asyncio.Queue[Request] | None = None
-        self._sequence = 0  # of the last ping queued on this stream, counted from 1
-        self._answered = 0  # of the last pong
         self._pong = asyncio.Event()
         self._up = asyncio.Event()
-        self._pings: dict[int, float] = {}
-        self._rtts_ms: deque[float] = deque(maxlen=_RTT_SAMPLES)
+        self._meter = Meter()  # of the present stream
         self._task: asyncio.Task[None] | None = None
         self.channel: grpc.aio.Channel | None = None
 
     def start(self) -> None:
-        """Begins to connect; returns at once."""
+        """Begins to connect; returns at once. InvalidArgument if gRPC would not dial through the relay from here."""
+        if self.relay is not None:
+            check_relay(self.address, self.relay)
         self._task = asyncio.create_task(self._run(), name=f"link {self.name}")
 
     async def close(self) -> None:
@@ -96,7 +94,14 @@ class Link(Generic[Request, Response]):
     @property
     def rtt_ms(self) -> float:
         """Least round trip of the last heartbeats, in milliseconds; 0 before the first."""
-        return min(self._rtts_ms, default=0.0)
+        return self._meter.rtt_ms
+
+    def status(self, dialler: str, peer: str) -> link_pb2.LinkStatus:
+        """How it stands, under the names that the deployment has for its ends."""
+        return link_pb2.LinkStatus(
+            dialler=dialler, peer=peer, address=self.address, relay=self.relay or "", connected=self.connected,
+            rtt_ms=self._meter.rtt_ms, bytes_per_second=self._meter.bytes_per_second,
+        )  # fmt: skip
 
     async def wait_connected(self, timeout_s: float) -> None:
         """Returns when the link is up; Unavailable with the last error if that takes longer than `timeout_s`."""
@@ -128,9 +133,7 @@ class Link(Generic[Request, Response]):
         """Runs one stream to its end; says whether it ever came up."""
         self.channel = open_channel(self.address, relay=self.relay)
         self._outbox = asyncio.Queue()
-        self._sequence = self._answered = 0
-        self._pings.clear()
-        self._rtts_ms.clear()
+        self._meter = Meter()
         self._outbox.put_nowait(self._wrap(hello=link_pb2.Hello(peer=self._peer)))
         call = self._open_stream(self.channel)
         senders = [asyncio.create_task(self._write(call, self._outbox)), asyncio.create_task(self._beat(self._outbox))]
@@ -140,7 +143,8 @@ class Link(Generic[Request, Response]):
         except grpc.aio.AioRpcError as error:
             self.last_error = f"{error.code().name}: {error.details()}"
         except TimeoutError:
-            self.last_error = f"no answer for {DEAD_AFTER_S:g} s"
+            failed = [sender.exception() for sender in senders if sender.done() and not sender.cancelled()]
+            self.last_error = f"no answer for {DEAD_AFTER_S:g} s" + "".join(f" ({error})" for error in failed)
         except Exception as error:  # one message that can not be taken must not end the link for good
             logger.exception("a message of the peer failed", extra={"link": self.name})
             self.last_error = f"{type(error).__name__}: {error}"
@@ -182,11 +186,8 @@ class Link(Generic[Request, Response]):
             )
 
     def _take_pong(self, pong: link_pb2.Pong) -> None:
-        self._answered = pong.sequence
+        self._meter.pong(pong.sequence, time.monotonic())
         self._pong.set()
-        sent = self._pings.pop(pong.sequence, None)
-        if sent is not None:
-            self._rtts_ms.append((time.monotonic() - sent) * 1000)
         if not self.connected:
             self._up.set()
             logger.info("link up", extra={"link": self.name, "address": self.address, "relay": self.relay})
@@ -196,7 +197,8 @@ class Link(Generic[Request, Response]):
         while True:
             message = await outbox.get()
             if message.HasField("ping"):  # type: ignore[attr-defined]
-                self._pings[message.ping.sequence] = time.monotonic()  # type: ignore[attr-defined]
+                ping = message.ping  # type: ignore[attr-defined]
+                self._meter.ping(ping.sequence, len(ping.padding), time.monotonic())
             await call.write(message)
 
     async def _beat(self, outbox: asyncio.Queue[Request]) -> None:
@@ -213,23 +215,23 @@ class Link(Generic[Request, Response]):
             padded = self._ping(outbox, padding)
             began = time.monotonic()
             await asyncio.sleep(HEARTBEAT_S)
-            while self._answered < padded:
+            while self._meter.answered < padded:
                 if time.monotonic() - began > _WARM_UP_SLOW_S:
                     return
                 self._ping(outbox)
                 await asyncio.sleep(HEARTBEAT_S)
 
     def _ping(self, outbox: asyncio.Queue[Request], padding: int = 0) -> int:
-        self._sequence += 1
-        outbox.put_nowait(self._wrap(ping=link_pb2.Ping(sequence=self._sequence, padding=bytes(padding))))
-        return self._sequence
+        ping = link_pb2.Ping(sequence=self._meter.next(), padding=bytes(padding))
+        outbox.put_nowait(self._wrap(ping=ping))
+        return ping.sequence
 
     async def _flush(self) -> None:
         """Returns when the peer has read all that is queued now: it answers pings in their order."""
         if self._outbox is None or not self.connected:
             return
         last = self._ping(self._outbox)
-        while self._answered < last:
+        while self._meter.answered < last:
             self._pong.clear()
             await self._pong.wait()
 

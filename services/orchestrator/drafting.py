@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _FAILED_PRECONDITION = FailedPrecondition.rpc_code
 
 _LEFT_ALONE_S = 30.0
-_LOG_WAIT_S = 5.0
+_START_WAIT_S = 10.0
 
 DraftLink = Link[draft_pb2.ProposeRequest, draft_pb2.ProposeResponse]
 
@@ -34,6 +34,7 @@ class DraftSession:
     known: int = 0  # tokens of the text that the draft has
     hidden: list[bytes] = field(default_factory=list)  # one per output token: the state that produced it
     hidden_shape: tuple[int, int] = (0, 0)  # element type, width
+    silent_until: float = 0.0  # the draft is not asked before, on the monotonic clock
 
     def add_hidden(self, tensor: tensor_pb2.Tensor, tokens: int) -> None:
         """Takes the rows that produced the next `tokens` output tokens."""
@@ -54,12 +55,12 @@ class DraftSession:
 class DraftClient:
     """One draft service."""
 
-    def __init__(self, peer: Peer, name: str, vocabulary_digest: str, timeout_s: float) -> None:
+    def __init__(self, peer: Peer, name: str, timeout_s: float) -> None:
         """`name` is the peer name of this orchestrator; a draft that answers later than `timeout_s` is left alone."""
         self.describe: draft_pb2.DescribeDraftResponse | None = None
         self.ready = False  # its link is up and it has described itself on it
         self.problem: FailedPrecondition | None = None
-        self._vocabulary_digest = vocabulary_digest
+        self._vocabulary_digest = ""
         self._timeout_s = timeout_s
         self._silent_until = 0.0  # on the monotonic clock
         self._target: Deployment | None = None
@@ -79,16 +80,18 @@ class DraftClient:
             on_down=self._went_down,
         )
 
-    async def start(self, target: Deployment) -> None:
-        """Returns when the draft is up; FailedPrecondition if it does not fit the target."""
-        self._target = target
+    async def start(self, target: Deployment, vocabulary_digest: str) -> None:
+        """Returns when the draft is up, or after 10 s: the text does not need it, and it may come later.
+
+        Raises FailedPrecondition if it does not fit the target or its vocabulary.
+        """
+        self._target, self._vocabulary_digest = target, vocabulary_digest
         self.link.start()
-        while not self._described.is_set():
-            try:
-                async with asyncio.timeout(_LOG_WAIT_S):
-                    await self._described.wait()
-            except TimeoutError:
-                logger.info("waiting: %s", self.link.unavailable())
+        try:
+            async with asyncio.timeout(_START_WAIT_S):
+                await self._described.wait()
+        except TimeoutError:
+            logger.warning("serving without guesses until the draft is up: %s", self.link.unavailable())
         if self.problem is not None:
             raise self.problem
 
@@ -112,8 +115,8 @@ class DraftClient:
         """A chain of at most `k` guesses below `tokens`; a typed error if there is none to be had."""
         assert self._target is not None  # started
         if not self.ready:
-            raise self.problem or self.link.unavailable()
-        if time.monotonic() < self._silent_until:
+            raise FailedPrecondition(str(self.problem)) if self.problem else self.link.unavailable()
+        if time.monotonic() < max(self._silent_until, session.silent_until):
             raise Unavailable(f"the draft did not answer within {self._timeout_s:g} s and is left alone for a while")
         answer = await self._extend(session, tokens, k)
         if answer.failure.code == _FAILED_PRECONDITION and answer.failure.known_tokens < session.known:
@@ -155,8 +158,11 @@ class DraftClient:
             async with asyncio.timeout(self._timeout_s):
                 return await answer
         except TimeoutError:
-            # Every round of every request would wait as long; without guesses they are slower, but not by seconds.
-            self._silent_until = time.monotonic() + _LEFT_ALONE_S
+            # Every round would wait as long; without guesses they are slower, but not by seconds. A text that the draft
+            # has not seen yet may just be long, so that is no reason to leave it alone for the others' sake.
+            session.silent_until = time.monotonic() + _LEFT_ALONE_S
+            if session.known:
+                self._silent_until = session.silent_until
             raise Unavailable(f"the draft does not answer within {self._timeout_s:g} s") from None
         finally:
             del self._pending[request.request_id]

@@ -6,8 +6,9 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
+from services.orchestrator.deployment import chunk_rows
 from services.orchestrator.drafting import DraftClient, DraftSession
-from services.orchestrator.policy import MAX_NODES, Mode, chain_length
+from services.orchestrator.policy import Mode, chain_length
 from services.orchestrator.rounds import Rows, Source, Stage, Timing, Tree, next_base, plan, sources
 from services.orchestrator.shards import ShardPool
 from services.orchestrator.transcript import Transcript
@@ -170,7 +171,7 @@ class Generation:
             deployment = await self._shards.wait_ready(max(0.0, deadline - time.monotonic()))
         except FailedPrecondition as error:  # the operator's affair: for a client the model is not there
             raise Unavailable(str(error)) from error
-        self._chunk = min(self._limits.prefill_chunk, deployment.max_slice_rows - MAX_NODES)
+        self._chunk = chunk_rows(deployment, self._limits.prefill_chunk)
         held = await self._shards.committed_base(self._request.session) if self._epoch else 0
         self._epoch += 1
         self._round = 0

@@ -1,12 +1,8 @@
 """From rounds to the messages that clients read, and to metrics."""
 
-from services.orchestrator.drafting import DraftClient
 from services.orchestrator.generation import Committed, Round
-from services.orchestrator.requests import Served
 from services.orchestrator.rounds import Source
-from services.orchestrator.shards import ShardPool
 from services.orchestrator.transcript import Finish
-from shardflow import __version__
 from shardflow.metrics import OrchestratorMetrics
 from shardflow.v1 import orchestrator_pb2, verifier_pb2
 
@@ -89,37 +85,3 @@ def _observe_timing(metrics: OrchestratorMetrics, done: Round) -> None:
         parts["other", stage.shard] = stage.other_ms
     for (part, shard), value_ms in parts.items():
         metrics.round_part_seconds.labels(part=part, shard=shard).observe(value_ms / 1000)
-
-
-def status(
-    served: Served, shards: ShardPool, draft: DraftClient | None, active_requests: int, acceptance: float
-) -> orchestrator_pb2.GetStatusResponse:
-    """The state of the deployment as clients see it."""
-    return orchestrator_pb2.GetStatusResponse(
-        model=served.model,
-        num_layers=shards.deployment.num_layers if shards.deployment else 0,
-        max_session_tokens=served.max_session_tokens,
-        shards=[
-            orchestrator_pb2.ShardStatus(
-                address=shard.link.address,
-                connected=shard.ready,
-                relay=shard.link.relay or "",
-                rtt_ms=shard.link.rtt_ms,
-                describe=shard.describe,
-            )
-            for shard in shards.shards
-        ],
-        draft=_draft_status(draft, acceptance) if draft else None,
-        active_requests=active_requests,
-        version=__version__,
-        default_speculation=str(served.default_mode),
-    )
-
-
-def _draft_status(draft: DraftClient, acceptance: float) -> orchestrator_pb2.DraftStatus:
-    return orchestrator_pb2.DraftStatus(
-        address=draft.link.address,
-        connected=draft.ready,
-        model=draft.describe.model if draft.describe else "",
-        acceptance=acceptance,
-    )

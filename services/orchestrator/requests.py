@@ -80,6 +80,7 @@ def read_request(message: orchestrator_pb2.GenerateRequest, served: Served) -> R
 
 def _prompt(message: orchestrator_pb2.GenerateRequest, served: Served) -> list[int]:
     kind = message.WhichOneof("prompt")
+    _check_length(message, served)
     if kind == "text":
         ids = served.tokenizer.encode(message.text)
     elif kind == "token_ids":
@@ -93,6 +94,19 @@ def _prompt(message: orchestrator_pb2.GenerateRequest, served: Served) -> list[i
     if max(ids) >= served.vocab_size:
         raise InvalidArgument(f"{kind}: id {max(ids)} is outside the vocabulary of {served.vocab_size}")
     return ids
+
+
+def _check_length(message: orchestrator_pb2.GenerateRequest, served: Served) -> None:
+    """Refuses what can not fit before time is spent on it."""
+    if len(message.token_ids.ids) > served.max_session_tokens:
+        raise PromptTooLong(
+            f"prompt: {len(message.token_ids.ids)} tokens do not fit into a context of {served.max_session_tokens}"
+        )
+    characters = len(message.text) + sum(len(each.content) for each in message.chat.messages)
+    if characters > served.max_session_tokens * served.tokenizer.longest_token:
+        raise PromptTooLong(
+            f"prompt: {characters} characters do not fit into a context of {served.max_session_tokens} tokens"
+        )
 
 
 def _conversation(chat: orchestrator_pb2.Chat) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc.aio
 
-from services.orchestrator import replies
+from services.orchestrator import replies, state
 from services.orchestrator.config import OrchestratorSettings
 from services.orchestrator.drafting import DraftClient
 from services.orchestrator.generation import Generation, Limits, Plan, Round
@@ -23,6 +23,7 @@ from shardflow import logs
 from shardflow.errors import ShardflowError, Unavailable
 from shardflow.link import Link
 from shardflow.metrics import OrchestratorMetrics
+from shardflow.refusals import refuse
 from shardflow.tokenizer import Tokenizer, vocabulary_digest
 from shardflow.transport import status_code
 from shardflow.v1 import orchestrator_pb2, orchestrator_pb2_grpc
@@ -30,6 +31,7 @@ from shardflow.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 logger = logging.getLogger(__name__)
 
 _LOG_WAIT_S = 5.0
+_SHORT_BYTES = 8 << 10  # of a request that is read in a few milliseconds
 
 
 class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
@@ -42,22 +44,20 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         peer = f"orchestrator-{uuid.uuid4().hex}"
         self._settings = settings
         self._metrics = metrics
-        self._tokenizer = Tokenizer(settings.model)
         self._limits = Limits(settings.prefill_chunk, settings.patience_s, settings.round_timeout_s)
         self._shards = ShardPool(settings.shards, peer)
-        digest = vocabulary_digest(settings.model)
-        self._draft = DraftClient(settings.draft, peer, digest, settings.draft_timeout_s) if settings.draft else None
+        self._draft = DraftClient(settings.draft, peer, settings.draft_timeout_s) if settings.draft else None
         for shard in self._shards.shards:
             _export(metrics, shard.link)
         if self._draft is not None:
             _export(metrics, self._draft.link)
         self.http = HttpServer.of(self, settings, metrics)
+        self._name = settings.model_name or settings.model.name
         self._served: Served | None = None
         self._draining = False
         self._active = 0
         self._idle = asyncio.Event()
-        self._drafted = 0
-        self._accepted = 0
+        self._totals = state.Totals()
 
     def register(self, server: grpc.aio.Server) -> None:
         """Adds this servicer."""
@@ -65,6 +65,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 
     async def start(self) -> None:
         """Waits for all shards and the draft; raises FailedPrecondition if they do not fit together."""
+        tokenizer = Tokenizer(self._settings.model)
         if self.http is not None:
             await self.http.start()
         self._shards.start()
@@ -75,10 +76,10 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             except Unavailable as error:
                 logger.info("waiting: %s", error)
         if self._draft is not None:
-            await self._draft.start(deployment)
+            await self._draft.start(deployment, vocabulary_digest(self._settings.model))
         self._served = Served(
-            model=self._settings.model_name or self._settings.model.name,
-            tokenizer=self._tokenizer,
+            model=self._name,
+            tokenizer=tokenizer,
             vocab_size=deployment.vocab_size,
             max_session_tokens=deployment.max_session_tokens,
             default_mode=self._settings.speculation,
@@ -106,17 +107,14 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
                 async for reply in answer:
                     await context.write(reply)
         except Exception as error:
-            await context.abort(status_code(error), str(error) or type(error).__name__)
+            await refuse(context, error)
 
     async def GetStatus(
         self, request: orchestrator_pb2.GetStatusRequest, context: Any
     ) -> orchestrator_pb2.GetStatusResponse:
         """Says how things stand."""
-        try:
-            return self.status()
-        except Unavailable as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-            raise
+        await self._shards.refresh()
+        return self.status()
 
     def ready(self) -> Served:
         """What is served; Unavailable while starting or draining."""
@@ -125,9 +123,13 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         return self._started()
 
     def status(self) -> orchestrator_pb2.GetStatusResponse:
-        """How things stand; Unavailable while starting."""
-        acceptance = self._accepted / self._drafted if self._drafted else 0.0
-        return replies.status(self._started(), self._shards, self._draft, self._active, acceptance)
+        """How things stand, while starting too."""
+        answer = state.status(self._shards, self._draft, self._totals)
+        answer.model = self._name
+        answer.default_speculation = str(self._settings.speculation)
+        answer.active_requests = self._active
+        answer.problem = "draining" if self._draining else state.problem(self._shards, self._draft, self._served)
+        return answer
 
     async def generate(
         self, request: orchestrator_pb2.GenerateRequest, request_id: str
@@ -159,13 +161,17 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
     async def _generate(
         self, message: orchestrator_pb2.GenerateRequest, request_id: str, arrived: float
     ) -> AsyncGenerator[orchestrator_pb2.GenerateResponse, None]:
-        request = read_request(message, self.ready())
+        served = self.ready()
+        if message.ByteSize() <= _SHORT_BYTES:
+            request = read_request(message, served)
+        else:  # elsewhere: the others' rounds go on meanwhile
+            request = await asyncio.to_thread(read_request, message, served)
         transcript = Transcript(
             request.prompt,
             max_tokens=request.max_tokens,
             eos_ids=request.eos_ids,
             stops=request.stops,
-            decoder=self._tokenizer.stream(),
+            decoder=served.tokenizer.stream(),
         )
         self._metrics.prompt_tokens.inc(len(request.prompt))
         usage = orchestrator_pb2.Usage(prompt_tokens=len(request.prompt))
@@ -202,8 +208,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         usage.completion_tokens += len(done.tokens)
         usage.drafted_tokens += len(done.tree.tokens)
         usage.accepted_tokens += len(done.accepted_depths)
-        self._drafted += len(done.tree.tokens)
-        self._accepted += len(done.accepted_depths)
+        self._totals.add(done)
         return now
 
     def _reply(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.orchestrator.deployment import Deployment, check_shards
+from services.orchestrator.deployment import Deployment, check_shards, check_unchanged
 from shardflow.config import Peer
 from shardflow.errors import FailedPrecondition, Unavailable, from_rpc_code
 from shardflow.link import Link, describe
@@ -22,6 +22,20 @@ _REMEMBERED_SESSIONS = 1024
 VerifierLink = Link[verifier_pb2.ConnectRequest, verifier_pb2.ConnectResponse]
 
 
+@dataclass(frozen=True)
+class Clock:
+    """How far a shard's wall clock is ahead of ours, and by how much that may be wrong, in milliseconds."""
+
+    offset_ms: float
+    error_ms: float
+
+    @classmethod
+    def compare(cls, sent_ms: float, theirs_ms: float, arrived_ms: float) -> "Clock":
+        """From the times of a question, of its answer at the shard, and of its arrival here."""
+        error_ms = (arrived_ms - sent_ms) / 2
+        return cls(theirs_ms - sent_ms - error_ms, error_ms)
+
+
 @dataclass
 class Shard:
     """One shard as the orchestrator sees it."""
@@ -30,6 +44,7 @@ class Shard:
     link: VerifierLink
     describe: verifier_pb2.DescribeResponse | None = None
     ready: bool = False  # its link is up and it has described itself on it
+    clock: Clock | None = None  # as it was when the shard described itself last
 
 
 @dataclass
@@ -70,7 +85,7 @@ class ShardPool:
         deadline = time.monotonic() + timeout_s
         while True:
             if self.problem is not None:
-                raise self.problem
+                raise FailedPrecondition(str(self.problem))  # a fresh one: a raised exception keeps its frames alive
             missing = [shard for shard in self.shards if not shard.ready]
             if not missing and self.deployment is not None:
                 return self.deployment
@@ -80,6 +95,14 @@ class ShardPool:
                     await self._changed.wait()
             except TimeoutError:
                 raise missing[0].link.unavailable() from None
+
+    async def refresh(self) -> None:
+        """Asks every shard that is up how it stands now; one that does not answer within 2 s stays as it was."""
+        asked = [shard for shard in self.shards if shard.ready]
+        answers = await asyncio.gather(*map(self._ask, asked), return_exceptions=True)
+        for shard, answer in zip(asked, answers, strict=True):
+            if answer is not None:
+                logger.info("shard does not say how it stands", extra={"link": shard.link.name, "reason": str(answer)})
 
     async def verify(
         self, slices: Sequence[verifier_pb2.Slice], timeout_s: float
@@ -131,6 +154,16 @@ class ShardPool:
             raise Unavailable(f"{shard.link.name} does not answer") from None
         finally:
             del self._queries[shard.index, session]
+
+    async def _ask(self, shard: Shard) -> None:
+        channel = shard.link.channel
+        assert channel is not None  # the shard is ready
+        sent = time.time()
+        method = verifier_pb2_grpc.VerifierServiceStub(channel).Describe
+        answer = await method(verifier_pb2.DescribeRequest(), timeout=_QUERY_TIMEOUT_S)
+        if shard.link.is_up_on(channel):
+            shard.describe = answer
+            shard.clock = Clock.compare(sent * 1000, answer.unix_time_ms, time.time() * 1000)
 
     def _link(self, index: int, peer: Peer) -> VerifierLink:
         return Link(
@@ -189,7 +222,9 @@ class ShardPool:
         described = [shard.describe for shard in self.shards if shard.describe is not None]
         if len(described) == len(self.shards):
             try:
-                self.deployment, self.problem = check_shards(described), None
+                now = check_shards(described)
+                check_unchanged(self.deployment or now, now)
+                self.deployment, self.problem = now, None
             except FailedPrecondition as error:
                 logger.error("shards do not fit together: %s", error)
                 self.problem = error

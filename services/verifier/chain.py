@@ -7,7 +7,7 @@ from collections.abc import Callable
 from shardflow.config import Peer
 from shardflow.errors import FailedPrecondition, ShardflowError
 from shardflow.link import Link, describe
-from shardflow.v1 import verifier_pb2, verifier_pb2_grpc
+from shardflow.v1 import link_pb2, verifier_pb2, verifier_pb2_grpc
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +63,10 @@ class NextShard:
         if self._check is not None:
             self._check.cancel()
         await self._link.close()
+
+    def status(self, dialler: str) -> link_pb2.LinkStatus:
+        """How the link stands."""
+        return self._link.status(dialler, "the next shard")
 
     def send(self, request: verifier_pb2.ConnectRequest) -> None:
         """Queues a slice; Unavailable while the shard can not be reached, FailedPrecondition if it does not fit."""

@@ -4,15 +4,20 @@ from torch import Tensor
 
 from services.verifier.deciding import Decision
 from services.verifier.sessions import Session
-from services.verifier.slices import Head, Setup
+from services.verifier.slices import Head, Limits, Setup
 from shardflow.engine import KVCache, ModelSlice
 from shardflow.engine.wire import from_proto, sampling_from_proto, to_proto
 from shardflow.errors import InvalidArgument, ShardflowError, rpc_code
 from shardflow.v1 import sampling_pb2, verifier_pb2
 
 
-def read_head(message: verifier_pb2.Slice, vocab_size: int) -> Head:
-    """The slice without its hidden states; InvalidArgument if its sampling parameters are out of range."""
+def read_head(message: verifier_pb2.Slice, limits: Limits) -> Head:
+    """The slice without its hidden states; InvalidArgument if it is too long or its sampling parameters are off."""
+    for field in ("tokens", "parents", "keep"):
+        if len(getattr(message, field)) > limits.max_slice_rows:
+            raise InvalidArgument(
+                f"{field}: {len(getattr(message, field))} rows, 1 to {limits.max_slice_rows} fit a slice"
+            )
     return Head(
         origin=message.origin,
         session=message.session,
@@ -24,7 +29,7 @@ def read_head(message: verifier_pb2.Slice, vocab_size: int) -> Head:
         parents=tuple(message.parents) or tuple(range(-1, len(message.tokens) - 1)),
         committed_rows=message.committed_rows,
         want_verdict=message.want_verdict,
-        setup=_read_setup(message.setup, vocab_size) if message.HasField("setup") else None,
+        setup=_read_setup(message.setup, limits.vocab_size) if message.HasField("setup") else None,
     )
 
 

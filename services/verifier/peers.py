@@ -10,6 +10,8 @@ from shardflow.v1 import verifier_pb2
 logger = logging.getLogger(__name__)
 
 OUTBOX_MESSAGES = 1024
+OUTBOX_BYTES = 64 << 20
+LAST_WRITE_S = 1.0
 
 
 class Stream:
@@ -17,24 +19,35 @@ class Stream:
 
     def __init__(self) -> None:
         self._outbox: asyncio.Queue[verifier_pb2.ConnectResponse] = asyncio.Queue(OUTBOX_MESSAGES)
+        self._bytes = 0
         self._overflow = asyncio.Event()
 
     def send(self, message: verifier_pb2.ConnectResponse) -> None:
         """Queues a message; messages keep their order."""
-        try:
-            self._outbox.put_nowait(message)
-        except asyncio.QueueFull:
+        size = message.ByteSize()
+        if self._outbox.full() or self._bytes + size > OUTBOX_BYTES:
             self._overflow.set()
+            return
+        self._bytes += size
+        self._outbox.put_nowait(message)
 
     async def write_to(self, write: Callable[[verifier_pb2.ConnectResponse], Awaitable[None]]) -> None:
         """Writes what is queued for as long as the stream lasts."""
         while True:
-            await write(await self._outbox.get())
+            message = await self._outbox.get()
+            writing = asyncio.ensure_future(write(message))
+            try:
+                await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                # gRPC can not send the status of a stream that it is still writing to: the peer would wait for ever.
+                await asyncio.wait([writing], timeout=LAST_WRITE_S)
+                raise
+            self._bytes -= message.ByteSize()
 
     async def watch(self) -> None:
         """Raises ResourceExhausted when the peer has left too much unread."""
         await self._overflow.wait()
-        raise ResourceExhausted(f"{OUTBOX_MESSAGES} messages were left unread")
+        raise ResourceExhausted(f"{OUTBOX_MESSAGES} messages were left unread, or {OUTBOX_BYTES} bytes")
 
 
 class Peers:

@@ -18,14 +18,14 @@ from services.verifier.scheduler import Scheduler
 from services.verifier.sessions import Apply, Drop, Session, SessionTable
 from services.verifier.slices import Head, Key
 from shardflow.engine import KVCache, ModelSlice
-from shardflow.errors import NumericError, ShardflowError, Unavailable
+from shardflow.errors import InternalError, NumericError, ResourceExhausted, ShardflowError, Unavailable
 from shardflow.metrics import VerifierMetrics
 from shardflow.transport import status_code
 from shardflow.v1 import verifier_pb2
 
 logger = logging.getLogger(__name__)
 
-QUEUED_SLICES = 256  # with more than these, peers are not read
+QUEUED_SLICES = 1024  # further ones are refused; on a shard that is not the first each holds up to 2 MiB
 
 
 class Next(Protocol):
@@ -78,24 +78,24 @@ class Pipeline:
         self._next = following
         self._metrics = metrics
         self._runner = Runner(model)
-        self._room = asyncio.Semaphore(QUEUED_SLICES)
         self._work = asyncio.Event()
         self._passed_on: dict[Key, Head] = {}
         self._draining = False
         self._drained = asyncio.Event()
 
-    async def submit(self, request: verifier_pb2.ConnectRequest) -> None:
-        """Takes a slice in; waits while the queue is full. What is wrong with it its origin is told, not the caller."""
+    def submit(self, request: verifier_pb2.ConnectRequest) -> None:
+        """Takes a slice in, or tells its origin what is wrong with it. Never waits: the stream's heartbeats would too."""
         arrived = time.monotonic()
         message = request.slice
         try:
-            head = codec.read_head(message, self._model.vocab_size)
+            head = codec.read_head(message, self._table.limits)
             hidden = codec.read_hidden(message, self._model)
+            if len(self._scheduler) >= QUEUED_SLICES:
+                raise ResourceExhausted(f"{QUEUED_SLICES} slices wait already")
         except ShardflowError as error:
             self._fail(message, error)
             return
         message.ClearField("hidden")
-        await self._room.acquire()
         self._discard(head.key, older_than=head.epoch)
         self._scheduler.add(head.key, len(head.tokens), Job(request, head, hidden, arrived, time.monotonic()))
         self._work.set()
@@ -135,16 +135,22 @@ class Pipeline:
             if not jobs:
                 self._work.clear()
                 continue
-            for _ in jobs:
-                self._room.release()
             admitted = [(job, session) for job in jobs if (session := self._admit(job.head)) is not None]
             if admitted:
-                await self._run_pass(admitted)
+                try:
+                    await self._run_pass(admitted)
+                except Exception as error:  # a bug costs the sessions of one pass, not the shard
+                    logger.exception("a pass failed")
+                    self._give_up(admitted, InternalError(f"{type(error).__name__}: {error}"))
+
+    def _give_up(self, admitted: Sequence[tuple[Job, Session[KVCache]]], error: ShardflowError) -> None:
+        for job, session in admitted:
+            if self._table.get(job.head.key) is session:
+                self._table.forget(job.head.key)
+                self._fail(job.head, error)
 
     def _discard(self, key: Key, *, older_than: int | None) -> None:
-        removed = self._scheduler.discard(key, lambda job: older_than is None or job.head.epoch < older_than)
-        for _ in range(removed):
-            self._room.release()
+        self._scheduler.discard(key, lambda job: older_than is None or job.head.epoch < older_than)
 
     def _admit(self, head: Head) -> Session[KVCache] | None:
         if self._draining and self._table.get(head.key) is None:
@@ -152,7 +158,6 @@ class Pipeline:
             return None
         outcome = self._table.admit(head, time.monotonic())
         if isinstance(outcome, Apply):
-            self._metrics.slices.labels("applied").inc()
             return outcome.session
         if isinstance(outcome, Drop):
             self._metrics.slices.labels("dropped").inc()
@@ -176,6 +181,8 @@ class Pipeline:
         self._observe()
 
     def _settle(self, job: Job, session: Session[KVCache], result: Result, done: Pass) -> None:
+        if not isinstance(result, ShardflowError):
+            self._metrics.slices.labels("applied").inc()
         if isinstance(result, ShardflowError):
             if isinstance(result, NumericError):
                 session.forget_rows()

@@ -45,11 +45,17 @@ class Runner:
 
     def run(self, steps: Sequence[Step]) -> list[Result]:
         """Runs the steps packed; if that raises, one by one, so that only those at fault fail."""
+        faults = [_gather(step) for step in steps]
+        sound = [step for step, fault in zip(steps, faults, strict=True) if fault is None]
+        results = iter(self._attempt(sound) if sound else [])
+        return [next(results) if fault is None else fault for fault in faults]
+
+    def _attempt(self, steps: Sequence[Step]) -> list[Result]:
         try:
             return self._run(steps)
         except Exception as error:
             if len(steps) > 1:
-                return [self.run([step])[0] for step in steps]
+                return [self._attempt([step])[0] for step in steps]
             return [_typed(error)]
 
     def _run(self, steps: Sequence[Step]) -> list[Result]:
@@ -70,11 +76,19 @@ class Runner:
         return [next(decisions) if step.head.want_verdict else None for step in steps]
 
 
+def _gather(step: Step) -> ShardflowError | None:
+    """Brings the KV to the rows that were kept, once, since a pass may be repeated; returns what went wrong, if so."""
+    try:
+        if step.head.keep:
+            step.session.kv.keep(step.head.keep)
+    except Exception as error:
+        return _typed(error)
+    return None
+
+
 def _segment(step: Step) -> Segment:
-    head, kv = step.head, step.session.kv
-    if head.keep and kv.length > head.base:  # not again when a pass is repeated
-        kv.keep(head.keep)
-    return Segment(kv, base=head.base, parents=head.parents, tokens=head.tokens, hidden=step.hidden)
+    head = step.head
+    return Segment(step.session.kv, base=head.base, parents=head.parents, tokens=head.tokens, hidden=step.hidden)
 
 
 def _typed(error: Exception) -> ShardflowError:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,10 +16,13 @@ from services.verifier.peers import Stream
 from services.verifier.shard import Shard, load
 from shardflow.errors import InvalidArgument, ShardflowError, Unavailable
 from shardflow.metrics import VerifierMetrics
-from shardflow.transport import status_code
-from shardflow.v1 import link_pb2, verifier_pb2, verifier_pb2_grpc
+from shardflow.refusals import refuse
+from shardflow.streams import check_name, pong
+from shardflow.v1 import verifier_pb2, verifier_pb2_grpc
 
 logger = logging.getLogger(__name__)
+
+MAX_RELEASED = 4096  # sessions in one message
 
 Requests = AsyncIterator[verifier_pb2.ConnectRequest]
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -64,7 +67,7 @@ class VerifierService(verifier_pb2_grpc.VerifierServiceServicer):
         try:
             return self._loaded().describe()
         except Unavailable as error:
-            await context.abort(status_code(error), str(error))
+            await refuse(context, error)
 
     async def Connect(self, requests: Requests, context: Context) -> None:
         """One peer's stream, for as long as it lasts; a message that is no part of the protocol ends it."""
@@ -72,7 +75,7 @@ class VerifierService(verifier_pb2_grpc.VerifierServiceServicer):
             await Conversation(self._loaded()).run(requests, context)
         except ShardflowError as error:
             logger.warning("stream ended: %s", error)
-            await context.abort(status_code(error), str(error))
+            await refuse(context, error)
 
     def _loaded(self) -> Shard:
         if self.shard is None:
@@ -111,24 +114,34 @@ class Conversation:
             if not self._peer:
                 self._greet(request)
             elif kind == "slice":
-                await self._shard.pipeline.submit(request)
+                check_name("slice.origin", request.slice.origin)
+                check_name("slice.session", request.slice.session)
+                self._shard.pipeline.submit(request)
             elif kind == "ping":
-                pong = link_pb2.Pong(sequence=request.ping.sequence, padding=request.ping.padding)
-                self._stream.send(verifier_pb2.ConnectResponse(pong=pong))
+                self._stream.send(verifier_pb2.ConnectResponse(pong=pong(request.ping)))
             elif kind == "release":
-                for session in request.release.sessions:
-                    self._shard.pipeline.release((self._peer, session))
+                self._release(request.release.sessions)
             elif kind == "query":
-                state = codec.session_state(
-                    request.query.session, self._shard.table.get((self._peer, request.query.session))
-                )
-                self._stream.send(verifier_pb2.ConnectResponse(session_state=state))
+                self._tell(request.query.session)
             else:
                 raise InvalidArgument(f"{kind or 'an unknown message'} has no place here")
+
+    def _release(self, sessions: Sequence[str]) -> None:
+        if len(sessions) > MAX_RELEASED:
+            raise InvalidArgument(f"release.sessions: {len(sessions)} where at most {MAX_RELEASED} were expected")
+        for session in sessions:
+            check_name("release.sessions", session)
+            self._shard.pipeline.release((self._peer, session))
+
+    def _tell(self, session: str) -> None:
+        check_name("query.session", session)
+        state = codec.session_state(session, self._shard.table.get((self._peer, session)))
+        self._stream.send(verifier_pb2.ConnectResponse(session_state=state))
 
     def _greet(self, request: verifier_pb2.ConnectRequest) -> None:
         if not request.hello.peer:
             raise InvalidArgument("the first message of a stream must be a Hello with the name of the peer")
+        check_name("hello.peer", request.hello.peer)
         self._peer = request.hello.peer
         self._shard.peers.join(self._peer, self._stream)
         self._shard.table.connect(self._peer)

@@ -78,7 +78,7 @@ class SessionTable(Generic[Kv]):
     def __init__(self, limits: Limits, new_kv: Callable[[int], Kv], *, idle_s: float, grace_s: float) -> None:
         """`new_kv(max_tokens)` makes a cache. A session is forgotten `idle_s` seconds after its last slice, or when its
         origin's stream has been gone for `grace_s`."""
-        self._limits = limits
+        self.limits = limits
         self._new_kv = new_kv
         self._idle_s = idle_s
         self._grace_s = grace_s
@@ -109,7 +109,7 @@ class SessionTable(Generic[Kv]):
         if session is not None and (late := _late(session, head)):
             return Drop(late)
         try:
-            check(head, self._limits)
+            check(head, self.limits)
             session = self._begin(head) if session is None else _continue(session, head)
         except ShardflowError as error:
             return Refuse(error)
@@ -156,8 +156,8 @@ class SessionTable(Generic[Kv]):
     def _begin(self, head: Head) -> Session[Kv]:
         if head.setup is None or head.base != 0:
             raise FailedPrecondition(f"unknown session: it must begin with round 0 and base 0, not {_at(head)}")
-        if len(self._sessions) >= self._limits.max_sessions:
-            raise ResourceExhausted(f"all {self._limits.max_sessions} sessions are taken")
+        if len(self._sessions) >= self.limits.max_sessions:
+            raise ResourceExhausted(f"all {self.limits.max_sessions} sessions are taken")
         _check_room(head, head.setup.max_tokens)
         session = Session(head.setup, self._new_kv(head.setup.max_tokens))
         self._sessions[head.key] = session

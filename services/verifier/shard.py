@@ -53,6 +53,7 @@ class Shard:
         self.table: SessionTable[KVCache] = SessionTable(
             self._limits, self._new_kv, idle_s=settings.session_idle_seconds, grace_s=settings.origin_grace_seconds
         )
+        self._holds = self._describe_slice()
         self._next = self._dial()
         self.pipeline = Pipeline(
             self.name, model, self.table, Scheduler(settings.max_batch_rows), thread, self.peers, self._next, metrics
@@ -72,7 +73,17 @@ class Shard:
             await self._next.close()
 
     def describe(self) -> verifier_pb2.DescribeResponse:
-        """What this shard holds."""
+        """What this shard holds, and how it stands now."""
+        now = verifier_pb2.DescribeResponse(
+            sessions=len(self.table),
+            kv_tokens=sum(session.kv.length for session in self.table.values()),
+            next=self._next.status(self.name) if self._next is not None else None,
+            unix_time_ms=time.time() * 1000,
+        )
+        now.MergeFrom(self._holds)
+        return now
+
+    def _describe_slice(self) -> verifier_pb2.DescribeResponse:
         model, limits = self._model, self._limits
         return verifier_pb2.DescribeResponse(
             model=self._settings.model.name,
@@ -86,7 +97,6 @@ class Shard:
             max_session_tokens=limits.max_session_tokens,
             max_sessions=limits.max_sessions,
             max_slice_rows=limits.max_slice_rows,
-            sessions=len(self.table),
             kv_bytes_per_token=model.bytes_per_token,
             version=__version__,
         )
@@ -105,7 +115,7 @@ class Shard:
         if self._settings.next is None:
             return None
         return NextShard(
-            self.describe(),
+            self._holds,
             self._settings.next,
             peer=f"{self.name}-{uuid.uuid4().hex[:8]}",
             on_lost=lambda reason: self.pipeline.lost_next(reason),

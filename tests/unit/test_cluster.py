@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def script(name: str, code: str, ports: tuple[int, ...] = ()) -> Command:
 
 
 def layout(*commands: Command, relay_admin: str | None = None) -> Plan:
-    return Plan(commands, "127.0.0.1:1", "127.0.0.1:1", relay_admin, ())
+    return Plan(commands, "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", relay_admin, ())
 
 
 def plans(monkeypatch: pytest.MonkeyPatch, *layouts: Plan) -> None:
@@ -179,13 +180,15 @@ async def test_settings_of_ours_do_not_reach_the_processes(monkeypatch: pytest.M
             pass
 
 
-async def test_a_port_that_is_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", ["port", "http-port"])
+async def test_a_port_that_is_in_use_is_refused_before_anything_starts(flag: str, tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         taken = other.getsockname()[1]
-        with pytest.raises(InvalidArgument, match=f"port: {taken} is in use"):
-            async with running(Topology(delay_ms=None, port=taken), tmp_path):
+        topology = replace(DIRECT, **{flag.replace("-", "_"): taken})
+        with pytest.raises(InvalidArgument, match=f"^{flag}: {taken} is in use"):
+            async with running(topology, tmp_path):
                 pass
 
 

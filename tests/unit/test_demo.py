@@ -206,6 +206,10 @@ def test_the_relays_bytes_and_the_round_trip_are_reported() -> None:
     assert figures["relay_bytes_by_direction"] == {"up": 100, "down": 20}
 
 
+def test_where_the_relay_can_not_be_asked_its_bytes_are_unknown() -> None:
+    assert report.summarise([sample()], 86.5, None)["relay_bytes"] is None
+
+
 def test_without_a_speculative_arm_there_is_no_speed_up() -> None:
     figures = report.summarise([sample()], 86.0, {})
     assert (figures["speedup"], figures["tok_s_spec"], figures["acceptance"], figures["spec_arm"]) == (None,) * 4

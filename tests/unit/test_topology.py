@@ -79,12 +79,13 @@ def test_the_second_shard_stands_behind_relay_and_link(model: Path) -> None:
         ),
         (
             "orchestrator",
-            "--listen 127.0.0.1:11 --metrics-listen 127.0.0.1:12 --drain-seconds 2 "
+            "--listen 127.0.0.1:11 --metrics-listen 127.0.0.1:12 --drain-seconds 2 --http-listen 127.0.0.1:13 "
             f"--model {model} --shards 127.0.0.1:1,verifier-1.shardflow.internal:50051@127.0.0.1:3 "
-            "--draft 127.0.0.1:9 --speculation linear:8",
+            "--draft 127.0.0.1:9 --speculation linear:2",
         ),
     ]
     assert (layout.orchestrator, layout.orchestrator_metrics) == ("127.0.0.1:11", "127.0.0.1:12")
+    assert (layout.http, layout.commands[-1].ports) == ("127.0.0.1:13", (11, 12, 13))
     assert (layout.relay_admin, layout.link_admins) == ("127.0.0.1:4", ("127.0.0.1:6",))
 
 
@@ -117,9 +118,11 @@ def test_given_layers_stand_before_an_even_split(model: Path) -> None:
     assert "--layers 1:5 " in flags(layout.commands[1])
 
 
-def test_clients_meet_the_orchestrator_at_the_given_port(model: Path) -> None:
-    layout = plan(Topology(model, None, delay_ms=None, port=50051), itertools.count(1), None)
+def test_clients_meet_the_orchestrator_at_the_given_ports(model: Path) -> None:
+    layout = plan(Topology(model, None, delay_ms=None, port=50051, http_port=8000), itertools.count(1), None)
     assert layout.orchestrator == layout.commands[-1].health == "127.0.0.1:50051"
+    assert layout.http == "127.0.0.1:8000"
+    assert "--http-listen 127.0.0.1:8000" in flags(layout.commands[-1])
 
 
 def test_one_shard_needs_no_link(model: Path) -> None:

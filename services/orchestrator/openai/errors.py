@@ -1,6 +1,6 @@
 """Errors as OpenAI clients read them: which status, type, code and parameter stand for which of ours."""
 
-import re
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,11 +15,10 @@ from shardflow.errors import (
     ResourceExhausted,
     ShardflowError,
     Unavailable,
+    split_field,
 )
 
 _INVALID = "invalid_request_error"
-_RETRY_AFTER_S = "1"
-_FIELD = re.compile(r"(?P<field>[a-z_]+(?:\.[a-z_]+|\[\d+\])*): (?P<rest>.*)", re.DOTALL)
 # Where the core's name of a field differs from the one that the HTTP client wrote.
 _FIELDS = {"text": "prompt", "token_ids": "prompt", "chat": "messages"}
 _PREFIXES = ("sampling.", "chat.")
@@ -83,7 +82,6 @@ def from_error(error: Exception, prompt: str = "prompt") -> Refusal:
     if isinstance(error, HTTPException):
         return Refusal(error.status_code, error.detail, headers=error.headers)
     param, message = _named(str(error))
-    retry = {"retry-after": _RETRY_AFTER_S}
     match error:
         case PromptTooLong():
             return Refusal(400, message, param=prompt, code="context_length_exceeded")
@@ -92,9 +90,9 @@ def from_error(error: Exception, prompt: str = "prompt") -> Refusal:
         case NotFound():
             return Refusal(404, message, param=param, code="model_not_found")
         case ResourceExhausted():
-            return Refusal(429, message, "rate_limit_error", code="rate_limit_exceeded", headers=retry)
+            return Refusal(429, message, "rate_limit_error", code="rate_limit_exceeded", headers=_retry(error))
         case Unavailable():
-            return Refusal(503, message, "server_error", code="unavailable", headers=retry)
+            return Refusal(503, message, "server_error", code="unavailable", headers=_retry(error))
         case ShardflowError():
             return Refusal(500, message, "server_error", code="internal_error")
     return Refusal(500, "internal error", "server_error", code="internal_error")
@@ -136,12 +134,17 @@ def _printable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def _retry(error: ShardflowError) -> dict[str, str]:
+    """The header that says when to try again: whole seconds."""
+    return {} if error.retry_after_s is None else {"retry-after": str(math.ceil(error.retry_after_s))}
+
+
 def _named(message: str) -> tuple[str | None, str]:
     """The field that a message of the core names, by the client's name, and the message with that name."""
-    match = _FIELD.fullmatch(message)
-    if match is None:
+    field, rest = split_field(message)
+    if field is None:
         return None, message
-    name = _FIELDS.get(match["field"], match["field"])
+    name = _FIELDS.get(field, field)
     for prefix in _PREFIXES:
         name = name.removeprefix(prefix)
-    return name, f"{name}: {match['rest']}"
+    return name, f"{name}: {rest}"

@@ -50,14 +50,14 @@ async def test_it_serves_when_all_shards_are_up_and_not_before(model: Path, targ
     target.last.loading = True
     async with orchestrator(model, target) as (process, channel):
         assert [await health(channel, name) for name in ("", SERVICE)] == [NOT_SERVING, NOT_SERVING]
-        for call in (
-            stub(channel).GetStatus(orchestrator_pb2.GetStatusRequest()),
-            stub(channel).Generate(ask("q")).read(),
-        ):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call
-            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-            assert caught.value.details() == "starting: not all shards are up"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub(channel).Generate(ask("q")).read()
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert caught.value.details() == "starting: not all shards are up"
+        await process.line("peer is not ready")
+        status = await stub(channel).GetStatus(orchestrator_pb2.GetStatusRequest())
+        assert status.problem == f"shard 1 at {target.peers[1]} is still loading"
+        assert [shard.connected for shard in status.shards] == [True, False]
         target.last.loading = False
         await process.line("ready")
         await until_serving(channel)

@@ -1,13 +1,16 @@
 """What a request leaves in its round records, in the status and in the metrics."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
+from services.orchestrator.shards import Clock
+from shardflow.v1 import link_pb2
 from tests.fake_shards import COMPUTE_MS, OTHER_MS, QUEUE_MS
 from tests.fakes import FakeDraft, StartDraft, Target
-from tests.orchestrating import system
+from tests.orchestrating import system, until
 from tests.scripts import letters
 
 
@@ -78,6 +81,45 @@ async def test_status(model: Path, target: Target, start_draft: StartDraft) -> N
     assert [(s.describe.first_layer, s.describe.last_layer) for s in status.shards] == [(0, 1), (1, 2)]
     assert all(0 < shard.rtt_ms < 100 for shard in status.shards)
     assert (status.draft.model, status.draft.connected, status.draft.acceptance) == ("guess", True, 0.5)
+    assert (status.output_tokens, status.drafted_tokens, status.accepted_tokens) == (6, 4, 2)
+    assert (status.problem, status.draft.problem, status.draft.describe.vocab_size) == ("", "", 257)
+
+
+async def test_status_asks_the_shards_anew(model: Path, target: Target) -> None:
+    async with system(model, target) as running:
+        target.last.description.sessions, target.last.description.kv_tokens = 3, 40
+        target.last.description.unix_time_ms = (time.time() + 3600) * 1000
+        shard = (await running.status()).shards[1]
+    assert (shard.describe.sessions, shard.describe.kv_tokens) == (3, 40)
+    assert shard.clock_offset_ms == pytest.approx(3_600_000, abs=1000)
+    assert 0 < shard.clock_error_ms < 1000
+
+
+async def test_status_lists_the_links_of_orchestrator_and_shards(
+    model: Path, target: Target, start_draft: StartDraft
+) -> None:
+    target.shards[0].description.next.MergeFrom(link_pb2.LinkStatus(address="v1:1", relay="r:9", rtt_ms=86))
+    async with system(model, target, await start_draft(FakeDraft(often_right))) as running:
+        links = (await running.status()).links
+    assert [(link.dialler, link.peer, link.relay, link.connected) for link in links] == [
+        ("orchestrator", "shard 0", "", True),
+        ("orchestrator", "shard 1", "", True),
+        ("orchestrator", "draft", "", True),
+        ("shard 0", "shard 1", "r:9", False),
+    ]
+
+
+async def test_status_names_a_lost_shard(model: Path, target: Target) -> None:
+    async with system(model, target) as running:
+        await target.servers[1].stop()
+        await until(lambda: not running.service.status().shards[1].connected)
+        status = await running.status()
+    assert status.problem.startswith(f"shard 1 at {target.peers[1]} can not be reached: ")
+    assert status.shards[1].describe.last_layer == 2
+
+
+def test_a_clock_is_wrong_by_half_a_round_trip_at_most() -> None:
+    assert Clock.compare(1000.0, 1250.0, 1100.0) == Clock(offset_ms=200.0, error_ms=50.0)
 
 
 async def test_metrics(model: Path, target: Target, start_draft: StartDraft) -> None:

@@ -2,14 +2,14 @@
 
 import asyncio
 import gc
-import time
+import threading
 from typing import Any
 
 import psutil
 import pytest
 
 from services.verifier import pipeline
-from tests.integration.verifier.harness import until
+from shardflow.v1 import link_pb2
 
 PROMPT = [5, 17, 3, 42, 8]
 
@@ -44,22 +44,25 @@ async def test_sessions_of_two_orchestrators_in_one_pass_accept_different_length
     assert max(stage.batch_rows for each in generated for v in each.verdicts for stage in v.stages) > 7
 
 
-async def test_a_full_queue_holds_the_peer_back_and_loses_nothing(
-    chain: Any, orchestrator: Any, greedy_text: Any, monkeypatch: pytest.MonkeyPatch
+async def test_a_full_queue_refuses_and_still_answers_heartbeats(
+    chain: Any, orchestrator: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline, "QUEUED_SLICES", 8)
-    text = [number % 89 for number in range(60)]
     async with chain(1) as shards:
         o = await orchestrator(shards)
-        thread = shards[0].service._thread
-        block = asyncio.get_running_loop().run_in_executor(thread, time.sleep, 0.3)
-        for number, token in enumerate(text):
-            await o.slice("s", round=number, base=number, tokens=[token], want_verdict=number == 59)
-        waiting = shards[0].service.shard.pipeline._scheduler
-        await until(lambda: len(waiting) == 8)
+        go_on = threading.Event()
+        block = asyncio.get_running_loop().run_in_executor(shards[0].service._thread, go_on.wait, 10)
+        for number in range(12):
+            await o.slice(f"s{number}", tokens=[number])
+        refused = [await o.failure() for _ in range(3)]
+        assert [failure.session for failure in refused] == ["s9", "s10", "s11"]  # s0 is in the pass that is held up
+        assert {failure.code for failure in refused} == {8}
+        assert "8 slices wait already" in refused[0].message
+        await o.streams[0].send(ping=link_pb2.Ping(sequence=7))
+        assert (await o.receive()).pong.sequence == 7
+        go_on.set()
         await block
-        assert len(waiting) <= 8
-        assert (await o.verdict()).next_token == greedy_text(text, 1)[0]
+        assert {(await o.verdict()).session for _ in range(9)} == {f"s{number}" for number in range(9)}
 
 
 async def test_a_pass_that_fails_for_an_unknown_reason_costs_its_session_only(

@@ -1,15 +1,19 @@
 """Shards and draft that do not fit together are refused, and the message says what does not fit."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from services.orchestrator.deployment import Deployment, check_draft, check_shards
+from services.orchestrator.deployment import Deployment, check_draft, check_shards, check_unchanged, chunk_rows
 from shardflow.errors import FailedPrecondition
 from shardflow.v1 import draft_pb2, tensor_pb2, verifier_pb2
 
 Shards = list[verifier_pb2.DescribeResponse]
-TARGET = Deployment(num_layers=30, hidden_size=576, vocab_size=49152, max_session_tokens=4096, max_slice_rows=256)
+TARGET = Deployment(
+    model_digest="d", dtype=tensor_pb2.ELEMENT_TYPE_F32, num_layers=30, hidden_size=576, vocab_size=49152,
+    max_session_tokens=4096, max_slice_rows=256,
+)  # fmt: skip
 
 
 def shards() -> Shards:
@@ -82,3 +86,31 @@ def test_drafts_that_do_not_fit(fields: dict[str, object], message: str) -> None
     with pytest.raises(FailedPrecondition) as caught:
         check_draft(draft_pb2.DescribeDraftResponse(model="m", **fields), TARGET, "v")  # type: ignore[arg-type]
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_digest": "e"}, "the shards have model_digest e now; d is served since the start"),
+        ({"dtype": tensor_pb2.ELEMENT_TYPE_BF16}, "the shards have dtype 3 now; 1 is served since the start"),
+        ({"max_session_tokens": 9}, "the shards have max_session_tokens 9 now; 4096 is served since the start"),
+    ],
+)
+def test_a_text_is_not_continued_on_another_target(change: dict[str, object], message: str) -> None:
+    check_unchanged(TARGET, TARGET)
+    with pytest.raises(FailedPrecondition, match=message):
+        check_unchanged(TARGET, replace(TARGET, **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted", "rows"),
+    [
+        ({}, 256, 192),  # 256 rows less a tree of 64
+        ({}, 100, 100),
+        ({"hidden_size": 5120, "max_slice_rows": 1024}, 256, 102),  # 20 KiB a row
+        ({"hidden_size": 5120, "dtype": tensor_pb2.ELEMENT_TYPE_F16, "max_slice_rows": 1024}, 256, 204),
+        ({"hidden_size": 1 << 20}, 256, 1),
+    ],
+)
+def test_a_prefill_chunk_fits_the_shards_and_the_wire(change: dict[str, object], wanted: int, rows: int) -> None:
+    assert chunk_rows(replace(TARGET, **change), wanted) == rows  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from shardflow.errors import Unavailable
+from shardflow.errors import InvalidArgument, Unavailable
 from shardflow.link import Link, describe
 from shardflow.v1 import link_pb2, verifier_pb2, verifier_pb2_grpc
 from tests.fakes import Server
@@ -69,9 +69,9 @@ LinkMaker = Callable[..., Link[Any, Any]]
 async def link_to() -> AsyncIterator[LinkMaker]:
     links: list[Link[Any, Any]] = []
 
-    def make(address: str, **callbacks: Any) -> Link[Any, Any]:
+    def make(address: str, relay: str | None = None, **callbacks: Any) -> Link[Any, Any]:
         link: Link[Any, Any] = Link(
-            "the peer", address, None, peer="me", wrap=verifier_pb2.ConnectRequest,
+            "the peer", address, relay, peer="me", wrap=verifier_pb2.ConnectRequest,
             open_stream=lambda channel: verifier_pb2_grpc.VerifierServiceStub(channel).Connect(),
             on_message=callbacks.pop("on_message", lambda message: None), **callbacks,
         )  # fmt: skip
@@ -86,6 +86,14 @@ async def link_to() -> AsyncIterator[LinkMaker]:
 
 def query(session: str) -> verifier_pb2.ConnectRequest:
     return verifier_pb2.ConnectRequest(query=verifier_pb2.Query(session=session))
+
+
+def test_a_relay_that_would_be_bypassed_is_refused_at_the_start(
+    link_to: LinkMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", ".internal")
+    with pytest.raises(InvalidArgument, match=r"no_proxy excludes v1\.internal"):
+        link_to("v1.internal:1", relay="127.0.0.1:1")
 
 
 async def test_hello_comes_first(peer: Peer, link_to: LinkMaker) -> None:
