@@ -53,8 +53,10 @@ def serving(files: dict[str, bytes]) -> Iterator[FakeHub]:
                 self.send_error(500)
             elif self.path.startswith(f"/api/models/{REPO}"):
                 self._answer(200, json.dumps(hub.listing()).encode())
-            else:
+            elif self.path.startswith(f"/{REPO}/resolve/{COMMIT}/"):
                 self._file(self.path.removeprefix(f"/{REPO}/resolve/{COMMIT}/"))
+            else:
+                self.send_error(404)
 
         def _file(self, name: str) -> None:
             wanted = self.headers.get("Range")

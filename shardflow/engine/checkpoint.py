@@ -12,6 +12,7 @@ from torch import Tensor
 from shardflow.engine.errors import CheckpointError
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+FETCH_RECORD = "fetched.json"  # in a directory that shardflow.engine.fetch made: what it holds, and of which model
 CHUNK_BYTES = 4 << 20  # what is staged at once on the way into a parameter
 SAMPLE_BYTES = 256  # of each tensor, what the digest reads
 
@@ -55,8 +56,12 @@ class Checkpoint:
     def digest(self) -> str:
         """SHA-256 that names the model: its configuration, the shape of every tensor, and the first bytes of each.
 
-        The same for every slice of one directory, and cheap: some hundred short reads, whatever the model's size.
+        The same for every slice of one directory, and cheap: some hundred short reads, whatever the model's size. A
+        directory that was fetched may hold a part of the model only; its record names the whole.
         """
+        record = self.path / FETCH_RECORD
+        if record.exists():
+            return str(json.loads(record.read_text())["digest"])
         seen = hashlib.sha256((self.path / "config.json").read_bytes())
         for name, entry in sorted(self.entries.items()):
             seen.update(f"{name} {entry.dtype} {entry.shape}".encode())

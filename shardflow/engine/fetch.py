@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import logging
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -22,11 +23,11 @@ from huggingface_hub.utils._headers import build_hf_headers
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from shardflow import logs
+from shardflow.engine.checkpoint import FETCH_RECORD as RECORD
 
 logger = logging.getLogger(__name__)
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-RECORD = "fetched.json"  # says what the directory holds; there once it is whole
 SIDE_FILES = (".json", ".txt", ".model", ".jinja")  # configuration and tokenizer
 REPORT_S = 5.0
 BLOCK_BYTES = 1 << 20
@@ -69,25 +70,28 @@ class Wanted:
 def fetch(hub: HfApi, wanted: Wanted, out: Path) -> None:
     """Makes the directory `out`; does nothing, and asks nobody, if it holds what is wanted already.
 
-    Raises FetchError for a repository without the layers, or for a file that arrives other than announced; a network
-    that fails raises what the hub's client raises. What has arrived by then is kept beside `out` for the next try.
+    Raises FetchError for a repository without the layers, for a file that arrives other than announced, or if `out` is
+    there and was not made by this function; a network that fails raises what the hub's client raises. What has arrived
+    by then is kept beside `out` for the next try.
     """
     if _holds(out, wanted):
         logger.info("nothing to fetch", extra={"out": str(out)})
         return
+    if out.exists() and not (out / RECORD).exists():
+        raise FetchError(f"{out} is there already and was not fetched: remove it, or name another directory")
+    commit, files = _list(hub, wanted)
     scratch = out.with_name(f".{out.name}.partial")
     if out.exists():  # other layers, or another revision: what it shares with them is not fetched again
-        (out / RECORD).unlink(missing_ok=True)
+        shutil.rmtree(scratch, ignore_errors=True)
         out.rename(scratch)
     scratch.mkdir(parents=True, exist_ok=True)
-    commit, files = _list(hub, wanted)
     bring = _Bringer(hub, wanted.repo, commit, files, scratch)
     side_files = {name for name in files if "/" not in name and name.endswith(SIDE_FILES) and name != INDEX}
     for name in sorted(side_files):
         bring(name)
     weights = _bring_weights(bring, files, scratch, wanted.layers)
     for path in scratch.iterdir():
-        if path.name not in side_files | weights:
+        if path.name not in side_files | weights and (path.name in files or path.suffix == ".part"):
             path.unlink()
     record = asdict(wanted) | {"commit": commit, "digest": _digest(files), "files": sorted(side_files | weights)}
     (scratch / RECORD).write_text(json.dumps(record, indent=1))

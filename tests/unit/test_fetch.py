@@ -109,6 +109,30 @@ def test_what_is_there_is_not_asked_for_again(hub: FakeHub, tmp_path: Path) -> N
     bring(hub, tmp_path / "m", "0:1")
 
 
+def test_a_directory_that_was_not_fetched_is_left_alone(hub: FakeHub, tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "thesis.txt").write_text("mine")
+    with pytest.raises(FetchError, match="is there already and was not fetched"):
+        bring(hub, tmp_path / "m", "0:1")
+    assert (tmp_path / "m" / "thesis.txt").read_text() == "mine"
+
+
+def test_a_hub_that_is_down_costs_nothing_that_is_there(hub: FakeHub, tmp_path: Path) -> None:
+    bring(hub, tmp_path / "m", "0:1")
+    before = held(tmp_path / "m")
+    hub.down = True
+    with pytest.raises(Exception, match=r".+"):
+        bring(hub, tmp_path / "m", "1:2")
+    assert held(tmp_path / "m") == before
+
+
+def test_a_file_that_is_not_the_hubs_stays(hub: FakeHub, tmp_path: Path) -> None:
+    bring(hub, tmp_path / "m", "0:1")
+    (tmp_path / "m" / "notes.txt").write_text("mine")
+    bring(hub, tmp_path / "m", "1:2")
+    assert (tmp_path / "m" / "notes.txt").read_text() == "mine"
+
+
 def test_other_layers_reuse_what_they_share(hub: FakeHub, tmp_path: Path) -> None:
     bring(hub, tmp_path / "m", "0:1")
     hub.served.clear()
@@ -181,3 +205,4 @@ def test_the_engine_loads_what_was_fetched(tmp_path: Path) -> None:
         assert len(hub.names()) == len(set(hub.names())) + 3  # both need configuration, generation, and index
     first, last = (load_slice(tmp_path / str(index), (index, index + 1)) for index in (0, 1))
     assert (first.is_first, first.is_last, last.is_first, last.is_last) == (True, False, False, True)
+    assert first.digest == last.digest  # else the shards would not take each other for parts of one model
