@@ -14,9 +14,14 @@ from grpc_reflection.v1alpha import reflection
 
 from shardflow import __version__, logs
 from shardflow.config import ServiceSettings, split_address
+from shardflow.errors import FailedPrecondition, ShardflowError
+from shardflow.refusals import Decoding
 from shardflow.transport import SERVER_OPTIONS
 
 logger = logging.getLogger(__name__)
+
+LIVENESS = "liveness"
+"""The name under which health says that the process's loop runs: serving until it ends, whatever its peers do."""
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -53,20 +58,22 @@ def main(settings: ServiceSettings, service: Service) -> None:
         raise SystemExit(1)
 
 
+def create_server() -> grpc.aio.Server:
+    """A gRPC server that no service has been added to."""
+    return grpc.aio.server(options=SERVER_OPTIONS, interceptors=[Decoding()])
+
+
 async def _run(settings: ServiceSettings, service: Service) -> bool:
     stopped = _stop_event()
-    server, servicer = await _listen(settings, service)
-    started = time.monotonic()
-    starting = asyncio.create_task(service.start())
+    server, servicer = create_server(), health.aio.HealthServicer()
+    starting = asyncio.create_task(_start(settings, service, server, servicer))
     stopping = asyncio.create_task(stopped.wait())
     try:
         await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-        if starting.done() and starting.exception() is not None:
-            logger.error("start failed: %s", starting.exception(), exc_info=starting.exception())
+        if starting.done() and (error := starting.exception()) is not None:
+            _log_failure(error)
             return False
         if starting.done():
-            logger.info("ready", extra={"start_s": round(time.monotonic() - started, 2)})
-            await _set_health(servicer, service, _SERVING)
             await stopped.wait()
             await _drain(settings, service, servicer)
         return True
@@ -85,25 +92,45 @@ def _stop_event() -> asyncio.Event:
     return stopped
 
 
-async def _listen(settings: ServiceSettings, service: Service) -> tuple[grpc.aio.Server, Any]:
-    server = grpc.aio.server(options=SERVER_OPTIONS)
-    servicer = health.aio.HealthServicer()
+def _log_failure(error: BaseException) -> None:
+    """What the operator can mend is told in a line; only for a bug the way to it counts."""
+    expected = isinstance(error, ShardflowError | OSError)
+    logger.error("start failed: %s", error, exc_info=None if expected else error)
+
+
+async def _start(settings: ServiceSettings, service: Service, server: grpc.aio.Server, servicer: Any) -> None:
+    await _listen(settings, service, server, servicer)
+    listening = time.monotonic()
+    await service.start()
+    logger.info("ready", extra={"start_s": round(time.monotonic() - listening, 2)})
+    await _set_health(servicer, service, _SERVING)
+
+
+async def _listen(settings: ServiceSettings, service: Service, server: grpc.aio.Server, servicer: Any) -> None:
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     service.register(server)
     reflection.enable_server_reflection([*service.service_names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
     await _set_health(servicer, service, _NOT_SERVING)
+    await servicer.set(LIVENESS, _SERVING)
     host, _ = split_address(settings.listen)
-    port = server.add_insecure_port(settings.listen)
+    try:
+        port = server.add_insecure_port(settings.listen)
+    except RuntimeError as error:  # which does not tell why
+        raise FailedPrecondition(
+            f"listen: {settings.listen} can not be bound: in use, or no address of ours"
+        ) from error
     await server.start()
     logger.info("listening", extra={"address": f"{host}:{port}", "version": __version__})
     if settings.metrics_listen is not None:
         _serve_metrics(settings.metrics_listen)
-    return server, servicer
 
 
 def _serve_metrics(address: str) -> None:
     host, port = split_address(address)
-    http, _ = prometheus_client.start_http_server(port, host)
+    try:
+        http, _ = prometheus_client.start_http_server(port, host)
+    except OSError as error:
+        raise FailedPrecondition(f"metrics_listen: {address} can not be bound: {error.strerror}") from error
     logger.info("metrics listening", extra={"address": f"{host}:{http.server_port}"})
 
 
@@ -114,7 +141,7 @@ async def _set_health(servicer: Any, service: Service, status: int) -> None:
 
 async def _drain(settings: ServiceSettings, service: Service, servicer: Any) -> None:
     logger.info("draining", extra={"drain_s": settings.drain_seconds})
-    await servicer.enter_graceful_shutdown()
+    await _set_health(servicer, service, _NOT_SERVING)
     try:
         async with asyncio.timeout(settings.drain_seconds):
             await service.drain()
