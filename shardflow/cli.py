@@ -1,4 +1,4 @@
-"""The command line: ask a deployment, look at it, start one here, and show what it does."""
+"""The command line: ask a deployment, look at it, measure it, start one here, and show what it does."""
 
 import asyncio
 import signal
@@ -9,49 +9,45 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from shardflow import paint
-from shardflow.client import Options, ShardflowClient, Usage
+from shardflow import doctor as doctors
+from shardflow import flags, paint
+from shardflow import status as statuses
+from shardflow.answering import show
+from shardflow.bench import Bench
+from shardflow.chat import chat as converse
+from shardflow.client import Options, ShardflowClient
 from shardflow.cluster import running
 from shardflow.demo.play import Show
 from shardflow.demo.prompts import CHAT, RAW
 from shardflow.demo.run import Schedule
 from shardflow.errors import ShardflowError
 from shardflow.topology import DEFAULT_DRAFT, DEFAULT_MODEL, Topology
-from shardflow.v1.orchestrator_pb2 import GetStatusResponse, ShardStatus
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console()
 errors = Console(stderr=True)
 
-Address = Annotated[str, typer.Option(help="Address of the orchestrator, host:port.")]
-Model = Annotated[Path, typer.Option(help="Directory of the target model.")]
-DraftOption = Annotated[str, typer.Option("--draft", help="Directory of the draft, or `none`.")]
-Delay = Annotated[float, typer.Option(min=0, help="Emulated one-way delay between the two regions, in milliseconds.")]
+_ADDRESS = "127.0.0.1:50051"
 
 
 @app.command()
 def generate(
     prompt: Annotated[str, typer.Argument(help="What to say.")],
-    address: Address = "127.0.0.1:50051",
-    raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens to generate at most.")] = 256,
-    temperature: Annotated[float, typer.Option(min=0, max=2, help="0 is greedy.")] = 0.0,
-    top_p: Annotated[float, typer.Option(min=0, max=1, help="Keep the likeliest tokens up to this probability.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same text.")] = None,
+    address: flags.Address = _ADDRESS,
+    raw: flags.Raw = False,
+    max_tokens: flags.MaxTokens = 256,
+    temperature: flags.Temperature = 0.0,
+    top_p: flags.TopP = 1.0,
+    seed: flags.Seed = None,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")] = None,
-    speculation: Annotated[str | None, typer.Option(help="`none` or `linear:K`; else the deployment's own.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for the whole answer.")] = 300.0,
+    speculation: flags.Mode = None,
+    timeout: flags.Timeout = 300.0,
 ) -> None:
     """Ask for one answer and stream it; in a terminal, colours tell accepted from corrected tokens."""
-    options = Options(max_tokens=max_tokens, temperature=temperature, top_p=top_p, stop=stop or [])
-    if seed is not None:
-        options["seed"] = seed
-    if speculation is not None:
-        options["speculation"] = speculation
+    options = _options(max_tokens, temperature, top_p, seed, speculation)
+    options["stop"] = stop or []
     _run(_generate(address, prompt if raw else [{"role": "user", "content": prompt}], timeout, options))
 
 
@@ -60,77 +56,78 @@ async def _generate(address: str, prompt: str | list[dict[str, str]], timeout: f
         ShardflowClient(address) as client,
         aclosing(client.generate(prompt, timeout=timeout, **options)) as chunks,
     ):
-        async for chunk in chunks:
-            for token in chunk.tokens:
-                console.print(paint.token_text(token), end="", soft_wrap=True)
-            usage = chunk.usage
-    console.print()
-    if console.is_terminal and usage is not None:
+        shown = await show(chunks, console)
+    if console.is_terminal:
         console.print(paint.legend())
-        _say(_usage_line(usage))
-
-
-def _usage_line(usage: Usage) -> str:
-    return (
-        f"{usage.completion_tokens} tokens in {usage.rounds} rounds; "
-        f"{usage.accepted_tokens} of {usage.drafted_tokens} guesses accepted"
-    )
+        _say(shown.summary())
 
 
 @app.command()
-def status(address: Address = "127.0.0.1:50051") -> None:
-    """Show what a deployment serves, by which shards, over which links."""
-    _show_status(_run(_status(address)))
+def chat(
+    address: flags.Address = _ADDRESS,
+    system: Annotated[str, typer.Option(help="What the model is told before all else.")] = "",
+    max_tokens: flags.MaxTokens = 512,
+    temperature: flags.Temperature = 0.0,
+    top_p: flags.TopP = 1.0,
+    seed: flags.Seed = None,
+    speculation: flags.Mode = None,
+    timeout: flags.Timeout = 300.0,
+) -> None:
+    """Talk: each line is a question; /reset forgets the conversation, /quit ends it, Ctrl-C stops an answer."""
+    converse(address, system, timeout, _options(max_tokens, temperature, top_p, seed, speculation), console, errors)
 
 
-async def _status(address: str) -> GetStatusResponse:
+@app.command()
+def status(
+    address: flags.Address = _ADDRESS,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, with rates, until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+) -> None:
+    """Show what a deployment serves, by which shards, over which links, and how fast."""
+    _run(_status(address, interval if watch else None))
+
+
+async def _status(address: str, interval_s: float | None) -> None:
     async with ShardflowClient(address) as client:
-        return await client.status()
+        if interval_s is None:
+            console.print(statuses.picture(await statuses.read(client)))
+        else:
+            await statuses.watch(client, console, interval_s)
 
 
-def _show_status(state: GetStatusResponse) -> None:
-    _say(
-        f"{state.model}, {state.num_layers} layers, sessions of up to {state.max_session_tokens} tokens; "
-        f"{state.active_requests} running; speculation {state.default_speculation}; version {state.version}"
-    )
-    grid = Table("shard", "layers", "link", "RTT ms", "sessions", "KV B/token", box=box.SIMPLE_HEAD)
-    grid.add_column("dialled", overflow="fold")
-    for index, shard in enumerate(state.shards):
-        grid.add_row(*_shard_row(index, shard))
-    console.print(grid)
-    if state.HasField("draft"):
-        draft, link = state.draft, _up_or_down(state.draft.connected)
-        _say(f"draft {draft.model} at {draft.address}: {link}, acceptance {draft.acceptance:.3f}")
-    else:
-        _say("no draft")
+@app.command()
+def doctor(address: flags.Where = _ADDRESS) -> None:
+    """Examine a deployment from the outside, one line per finding; exit code 1 if anything is wrong."""
+    if _run(doctors.report(address, console)):
+        raise typer.Exit(1)
 
 
-def _shard_row(index: int, shard: ShardStatus) -> tuple[str, ...]:
-    holds = shard.describe
-    return (
-        str(index),
-        f"{holds.first_layer}:{holds.last_layer}",
-        _up_or_down(shard.connected),
-        f"{shard.rtt_ms:.1f}",
-        f"{holds.sessions}/{holds.max_sessions}",
-        str(holds.kv_bytes_per_token),
-        f"{shard.address}@{shard.relay}" if shard.relay else shard.address,
-    )
-
-
-def _up_or_down(connected: bool) -> str:
-    return "up" if connected else "down"
+@app.command()
+def bench(
+    prompts: Annotated[Path, typer.Option(help="Spec-Bench's JSON lines (first turns), or one prompt a line.")],
+    address: flags.Where = _ADDRESS,
+    modes: Annotated[str, typer.Option(help="Modes to compare, separated by commas.")] = "none,linear:2",
+    max_tokens: flags.MaxTokens = 64,
+    repetitions: Annotated[int, typer.Option(min=1, help="Of each prompt, per mode.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first prompts of the file.")] = None,
+    raw: flags.Raw = False,
+    json_file: flags.JsonFile = None,
+) -> None:
+    """Measure a deployment on a file of prompts, all modes side by side; greedy, so that the texts must be the same."""
+    work = Bench(address, prompts, modes, max_tokens, repetitions, limit, raw, json_file)
+    _run(work.run(console))
 
 
 @app.command()
 def up(
-    model: Model = DEFAULT_MODEL,
-    draft: DraftOption = str(DEFAULT_DRAFT),
+    model: flags.Model = DEFAULT_MODEL,
+    draft: flags.DraftOption = str(DEFAULT_DRAFT),
     shards: Annotated[int, typer.Option(min=1, help="Verifier shards; all but the first stand behind the relay.")] = 2,
-    delay_ms: Delay = 43.0,
+    delay_ms: flags.Delay = 43.0,
     direct: Annotated[bool, typer.Option("--direct", help="Without relay and emulated links.")] = False,
-    speculation: Annotated[str, typer.Option(help="Default mode, `none` or `linear:K`.")] = "linear:8",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port at which clients meet it.")] = 50051,
+    speculation: Annotated[str, typer.Option(help="Default mode, `none` or `linear:K`.")] = "linear:2",
+    port: flags.Port = 50051,
+    http_port: flags.HttpPort = 8000,
 ) -> None:
     """Start a whole deployment on this machine and keep it until Ctrl-C."""
     topology = Topology(
@@ -140,6 +137,7 @@ def up(
         delay_ms=None if direct else delay_ms,
         speculation=speculation,
         port=port,
+        http_port=http_port,
     )
     _run(_up(topology, _run_dir()))
 
@@ -148,14 +146,15 @@ async def _up(topology: Topology, run_dir: Path) -> None:
     _say(f"logs: {run_dir}")
     async with running(topology, run_dir, _say) as cluster:
         _say(f"serving at {cluster.address}; metrics at http://{cluster.plan.orchestrator_metrics}/metrics")
-        _say(f"try: shardflow generate --address {cluster.address} 'Why is the sky blue?'")
+        _say(f"OpenAI API at {cluster.playground}v1, playground at {cluster.playground}")
+        _say(f"try: shardflow chat --address {cluster.address}")
         await cluster.guard(asyncio.Event().wait())
 
 
 @app.command()
 def demo(
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
-    delay_ms: Delay = 43.0,
+    json_file: flags.JsonFile = None,
+    delay_ms: flags.Delay = 43.0,
     prompts: Annotated[str, typer.Option(help="`raw`, `chat` or `all`.")] = "all",
     repetitions: Annotated[int, typer.Option(min=1, help="Of each raw prompt, per mode.")] = 3,
     chat_repetitions: Annotated[int, typer.Option(min=1, help="Of each chat question, per mode.")] = 1,
@@ -164,8 +163,8 @@ def demo(
     ] = "0,4,8",
     tokens: Annotated[int, typer.Option(min=2, help="Tokens of each raw answer.")] = 60,
     chat_tokens: Annotated[int, typer.Option(min=2, help="Tokens of a chat answer at most.")] = 16,
-    model: Model = DEFAULT_MODEL,
-    draft: DraftOption = str(DEFAULT_DRAFT),
+    model: flags.Model = DEFAULT_MODEL,
+    draft: flags.DraftOption = str(DEFAULT_DRAFT),
 ) -> None:
     """Start a deployment across an emulated ocean, and measure it with and without speculation."""
     if prompts not in ("raw", "chat", "all"):
@@ -186,7 +185,16 @@ def demo(
 
 
 def _say(line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    paint.say(console, line)
+
+
+def _options(max_tokens: int, temperature: float, top_p: float, seed: int | None, speculation: str | None) -> Options:
+    options = Options(max_tokens=max_tokens, temperature=temperature, top_p=top_p)
+    if seed is not None:
+        options["seed"] = seed
+    if speculation is not None:
+        options["speculation"] = speculation
+    return options
 
 
 def _parse_ks(text: str) -> tuple[int, ...]:

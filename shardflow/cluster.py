@@ -47,6 +47,7 @@ class Cluster:
     def __init__(self, layout: Plan, run_dir: Path, on_step: OnStep) -> None:
         self.plan = layout
         self.address = layout.orchestrator
+        self.playground = f"http://{layout.http}/"
         self.run_dir = run_dir
         self._on_step = on_step
         self._processes: list[tuple[Command, asyncio.subprocess.Process]] = []
@@ -172,8 +173,9 @@ def free_ports(count: int) -> list[int]:
 
 def _prepare(topology: Topology, run_dir: Path, on_step: OnStep) -> Cluster:
     relay = None if topology.delay_ms is None else relay_binary()
-    if topology.port is not None and not _can_bind(topology.port):
-        raise InvalidArgument(f"port: {topology.port} is in use")
+    for flag, port in (("port", topology.port), ("http-port", topology.http_port)):
+        if port is not None and not _can_bind(port):
+            raise InvalidArgument(f"{flag}: {port} is in use")
     run_dir.mkdir(parents=True, exist_ok=True)
     return Cluster(plan(topology, iter(free_ports(_MAX_PORTS)), relay), run_dir, on_step)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rich.console import Console
 from rich.text import Text
 
 from shardflow.client import Token
@@ -14,6 +15,11 @@ _MEANINGS = {
     "corrected": "guessed wrong, corrected by the target",
     "bonus": "chosen after guesses that were all right",
 }
+
+
+def say(console: Console, line: str) -> None:
+    """One line of plain text, as it is: no markup, no highlighting, no wrapping."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def token_text(token: Token) -> Text:

@@ -18,7 +18,7 @@ def check(address: str) -> str | None:
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
-            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)  # type: ignore[attr-defined]
         except grpc.RpcError as error:
             return f"{error.code().name}: {error.details()}"
     serving = answer.status == health_pb2.HealthCheckResponse.SERVING

@@ -36,23 +36,25 @@ class Tokenizer:
         file = path / "tokenizer.json"
         if not file.exists():
             raise InvalidArgument(f"model: {path} has no tokenizer.json")
-        self._tokenizer = RustTokenizer.from_file(str(file))
+        self._tokenizer = _read_tokenizer(file)
         # Some files carry the settings of a training run.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._config = _read_json(path / "tokenizer_config.json")
         self._template = _chat_template(path, self._config)
         self._added = self._tokenizer.get_added_tokens_decoder()
+        self._longest = max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)), default=1)
         self._is_byte_level = "ByteLevel" in str(self._tokenizer.decoder)
         self.eos_ids = _eos_ids(path)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a raw text, with the special tokens that the tokenizer itself adds."""
-        return list(self._tokenizer.encode(text).ids)
+        # A batch of one: unlike a single text it lets other threads run.
+        return list(self._tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of a conversation rendered with the model's chat template, ready for the assistant's answer."""
-        return list(self._tokenizer.encode(self.render(messages), add_special_tokens=False).ids)
+        return self.encode(self.render(messages), add_special_tokens=False)
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The conversation as text; InvalidArgument if there is no template or it refuses the conversation."""
@@ -96,6 +98,11 @@ class Tokenizer:
         return token.replace("\u2581", " ").encode()
 
     @property
+    def longest_token(self) -> int:
+        """Characters of the longest text that one id can stand for."""
+        return self._longest
+
+    @property
     def size(self) -> int:
         """Number of ids that have a text."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
@@ -127,11 +134,18 @@ def vocabulary_digest(path: Path) -> str:
     file = path / "tokenizer.json"
     if not file.exists():
         return ""
-    vocabulary = RustTokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
+    vocabulary = _read_tokenizer(file).get_vocab(with_added_tokens=True)
     digest = hashlib.sha256()
     for token, token_id in sorted(vocabulary.items(), key=lambda item: item[1]):
         digest.update(f"{token_id}\t{token}\n".encode())
     return digest.hexdigest()
+
+
+def _read_tokenizer(file: Path) -> RustTokenizer:
+    try:
+        return RustTokenizer.from_file(str(file))
+    except Exception as error:  # the package has no type of its own
+        raise InvalidArgument(f"model: {file} can not be read: {error}") from error
 
 
 def _eos_ids(path: Path) -> frozenset[int]:

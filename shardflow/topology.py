@@ -29,12 +29,14 @@ class Topology:
     """[shards] layers of each shard, end excluded; None: an even split."""
     delay_ms: float | None = 43.0
     """One-way delay of each link between regions; None: no relay and no links, processes dial each other directly."""
-    speculation: str = "linear:8"
+    speculation: str = "linear:2"
     dtype: str = "float32"
     threads: int | None = None
     """Threads of each process that computes; None: its own default."""
     port: int | None = None
-    """Port at which clients meet the orchestrator; None: a free one."""
+    """Port of the orchestrator's gRPC API; None: a free one."""
+    http_port: int | None = None
+    """Port of the OpenAI API and the playground; None: a free one."""
 
     def layer_ranges(self) -> tuple[tuple[int, int], ...]:
         """[shards] first and end layer of each shard."""
@@ -57,6 +59,7 @@ class Plan:
 
     commands: tuple[Command, ...]
     orchestrator: str
+    http: str
     orchestrator_metrics: str
     relay_admin: str | None
     link_admins: tuple[str, ...]
@@ -103,9 +106,9 @@ def plan(topology: Topology, ports: Iterator[int], relay: Path | None) -> Plan:
     if topology.draft is not None:
         commands.append(_draft(topology, topology.draft, (next(ports), next(ports))))
     draft = commands[-1].health if topology.draft is not None else None
-    listen, metrics = topology.port or next(ports), next(ports)
-    commands.append(_orchestrator(topology, dialled, draft, (listen, metrics)))
-    return Plan(tuple(commands), _local(listen), _local(metrics), relay_admin, link_admins)
+    listen, metrics, http = topology.port or next(ports), next(ports), topology.http_port or next(ports)
+    commands.append(_orchestrator(topology, dialled, draft, (listen, metrics, http)))
+    return Plan(tuple(commands), _local(listen), _local(http), _local(metrics), relay_admin, link_admins)
 
 
 def _network(
@@ -141,15 +144,15 @@ def _draft(topology: Topology, draft: Path, ports: tuple[int, int]) -> Command:
     return _service("draft", "draft", ports, flags)
 
 
-def _orchestrator(topology: Topology, dialled: list[str], draft: str | None, ports: tuple[int, int]) -> Command:
-    flags = ["--model", str(topology.model), "--shards", ",".join(dialled)]
+def _orchestrator(topology: Topology, dialled: list[str], draft: str | None, ports: tuple[int, int, int]) -> Command:
+    flags = ["--http-listen", _local(ports[2]), "--model", str(topology.model), "--shards", ",".join(dialled)]
     if draft is not None:
         flags += ["--draft", draft]
     mode = topology.speculation if draft is not None else "none"
     return _service("orchestrator", "orchestrator", ports, [*flags, "--speculation", mode])
 
 
-def _service(module: str, name: str, ports: tuple[int, int], flags: list[str]) -> Command:
+def _service(module: str, name: str, ports: tuple[int, ...], flags: list[str]) -> Command:
     listen = ("--listen", _local(ports[0]), "--metrics-listen", _local(ports[1]))
     argv = (sys.executable, "-m", f"services.{module}", *listen, *_DRAIN_FLAGS, *flags)
     return Command(name, argv, ports, _local(ports[0]))

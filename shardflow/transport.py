@@ -46,12 +46,13 @@ def open_channel(address: str, *, relay: str | None) -> grpc.aio.Channel:
     """
     if relay is None:
         return grpc.aio.insecure_channel(address, options=[*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0)])
-    _check_relay(address, relay)
+    check_relay(address, relay)
     options = [*CHANNEL_OPTIONS, ("grpc.http_proxy", f"http://{relay}")]
     return grpc.aio.insecure_channel(f"dns:///{address}", options=options)
 
 
-def _check_relay(address: str, relay: str) -> None:
+def check_relay(address: str, relay: str) -> None:
+    """Raises InvalidArgument if gRPC in this environment would not dial `address` through the relay."""
     try:
         split_address(relay)
     except ValueError as error:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from shardflow.v1 import orchestrator_pb2 as pb
 from shardflow.v1 import orchestrator_pb2_grpc as rpc
@@ -49,6 +50,9 @@ class FakeOrchestrator(rpc.OrchestratorServiceServicer):
 async def served(orchestrator: FakeOrchestrator) -> AsyncIterator[str]:
     """Serves it; gives its address."""
     server = grpc.aio.server()
+    servicer = health.aio.HealthServicer()
+    await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     rpc.add_OrchestratorServiceServicer_to_server(orchestrator, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -7,7 +7,7 @@ from typing import Any
 import grpc.aio
 
 from shardflow.config import Peer
-from shardflow.transport import SERVER_OPTIONS
+from shardflow.serving import create_server
 from shardflow.v1 import draft_pb2, draft_pb2_grpc, link_pb2, verifier_pb2_grpc
 from tests.fake_shards import MAX_SESSION_TOKENS, FakeShard
 from tests.scripts import VOCAB, NextToken, letters
@@ -30,7 +30,7 @@ class Server:
         return Peer(f"127.0.0.1:{self.port}")
 
     async def start(self) -> None:
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server = create_server()
         self.register(self._server)
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()

@@ -16,8 +16,8 @@ from shardflow import __version__
 from shardflow.engine.drafts import Drafter, load_drafter
 from shardflow.errors import ShardflowError, Unavailable
 from shardflow.metrics import DraftMetrics
+from shardflow.refusals import refuse
 from shardflow.tokenizer import vocabulary_digest
-from shardflow.transport import status_code
 from shardflow.v1 import draft_pb2, draft_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -76,13 +76,11 @@ class DraftService(draft_pb2_grpc.DraftServiceServicer):
             async for answer in stream.answers(requests):
                 yield answer
         except ShardflowError as error:
-            await context.abort(status_code(error), str(error))
+            await refuse(context, error)
 
     async def _ready(self, context: Any) -> Worker:
         if self._worker is None:
-            error = Unavailable("the draft is still loading")
-            await context.abort(status_code(error), str(error))
-        assert self._worker is not None  # abort raises
+            await refuse(context, Unavailable("the draft is still loading"))
         return self._worker
 
 

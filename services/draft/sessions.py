@@ -14,6 +14,7 @@ class Held(Generic[S]):
 
     state: S
     forgotten: bool = False
+    user: object = None  # who used it last
 
 
 class Sessions(Generic[S]):
@@ -27,9 +28,10 @@ class Sessions(Generic[S]):
     def __len__(self) -> int:
         return len(self._held)
 
-    def use(self, session: str) -> Held[S]:
-        """The session's state, a new one if there is none; makes it the most recently used."""
+    def use(self, session: str, user: object = None) -> Held[S]:
+        """The session's state, a new one if there is none; makes it the most recently used, and by `user`."""
         held = self._held.pop(session, None) or Held(self._new())
+        held.user = user
         self._held[session] = held
         if len(self._held) > self._most:
             self._held.popitem(last=False)
@@ -40,6 +42,11 @@ class Sessions(Generic[S]):
         held = self._held.pop(session, None)
         if held is not None:
             held.forgotten = True
+
+    def leave(self, user: object) -> None:
+        """Lets go of the sessions that nobody has used since `user` did."""
+        for session in [name for name, held in self._held.items() if held.user is user]:
+            self.forget(session)
 
     def discard(self, session: str, held: Held[S]) -> None:
         """Lets go of a state that is of no more use, unless a newer one has taken its place."""

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 from services.draft.worker import Worker
 from shardflow.errors import InvalidArgument
-from shardflow.v1 import draft_pb2, link_pb2
+from shardflow.streams import check_name, pong
+from shardflow.v1 import draft_pb2
 
 UNANSWERED = 1024  # messages of one stream that wait for an answer; beyond it the peer is no longer read
 
@@ -22,7 +23,10 @@ class Stream:
     async def answers(
         self, requests: AsyncIterator[draft_pb2.ProposeRequest]
     ) -> AsyncIterator[draft_pb2.ProposeResponse]:
-        """Every answer to `requests`. Raises InvalidArgument for a message that can not be understood."""
+        """Every answer to `requests`; when they end, their sessions are forgotten.
+
+        Raises InvalidArgument for a message that can not be understood.
+        """
         reader = asyncio.create_task(self._read(requests))
         reader.add_done_callback(lambda _: self._outbox.put_nowait(None))
         try:
@@ -32,6 +36,7 @@ class Stream:
             await reader
         finally:
             reader.cancel()
+            self._worker.leave(self)
 
     async def _read(self, requests: AsyncIterator[draft_pb2.ProposeRequest]) -> None:
         """Returns when the stream has ended and every answer is in the outbox."""
@@ -41,6 +46,7 @@ class Stream:
             if not greeted and action != "hello":
                 raise InvalidArgument("the first message of a stream must be a hello")
             greeted = True
+            check_name("session", request.session)
             await self._take(request, action)
         while self._running:
             await asyncio.wait(self._running)
@@ -51,10 +57,10 @@ class Stream:
                 return
             case "ping":
                 await self._room.acquire()
-                self._outbox.put_nowait(draft_pb2.ProposeResponse(pong=_echo(request.ping)))
+                self._outbox.put_nowait(draft_pb2.ProposeResponse(pong=pong(request.ping)))
             case "extend":
                 await self._room.acquire()
-                task = self._worker.submit(request)
+                task = self._worker.submit(request, self)
                 self._running.add(task)
                 task.add_done_callback(self._answered)
             case "forget":
@@ -66,7 +72,3 @@ class Stream:
         self._running.discard(task)
         if not task.cancelled():
             self._outbox.put_nowait(task.result())
-
-
-def _echo(ping: link_pb2.Ping) -> link_pb2.Pong:
-    return link_pb2.Pong(sequence=ping.sequence, padding=ping.padding)

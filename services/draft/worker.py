@@ -10,7 +10,7 @@ import grpc
 from services.draft.proposing import Outcome, propose, refusal
 from services.draft.sessions import Held, Sessions
 from shardflow.engine.drafts import Drafter, DraftSession
-from shardflow.errors import Unavailable, rpc_code
+from shardflow.errors import ResourceExhausted, ShardflowError, Unavailable, rpc_code
 from shardflow.metrics import DraftMetrics
 from shardflow.v1 import draft_pb2
 
@@ -28,18 +28,18 @@ class Worker:
         self._running: set[Answering] = set()
         self._draining = False
 
-    def submit(self, request: draft_pb2.ProposeRequest) -> Answering:
-        """Queues an Extend before it returns, so that a Forget read later can not overtake it; the answer follows."""
+    def submit(self, request: draft_pb2.ProposeRequest, user: object) -> Answering:
+        """Queues `user`'s Extend before it returns, so that a Forget read later can not overtake it; the answer follows."""
         loop = asyncio.get_running_loop()
         if self._draining:
-            answering: Answering = loop.create_future()
-            error = Unavailable("the draft is draining")
-            answering.set_result(refusal(request, rpc_code(error), str(error), 0))
-            return answering
-        held = self._sessions.use(request.session)
+            return _refused(request, Unavailable("the draft is draining"))
+        try:
+            held = self._sessions.use(request.session, user)
+        except RuntimeError as error:  # torch's allocators raise nothing finer on the CPU
+            return _refused(request, ResourceExhausted(f"no memory for a session: {error}"))
         self._metrics.sessions.set(len(self._sessions))
         work = loop.run_in_executor(self._thread, propose, self.drafter, held, request, time.monotonic())
-        answering = loop.create_task(self._finish(request.session, held, work))
+        answering: Answering = loop.create_task(self._finish(request.session, held, work))
         self._running.add(answering)
         answering.add_done_callback(self._running.discard)
         return answering
@@ -47,6 +47,11 @@ class Worker:
     def forget(self, session: str) -> None:
         """Frees a session's memory as soon as no work holds it; what is queued for it is answered CANCELLED."""
         self._sessions.forget(session)
+        self._metrics.sessions.set(len(self._sessions))
+
+    def leave(self, user: object) -> None:
+        """Forgets the sessions of one who is gone."""
+        self._sessions.leave(user)
         self._metrics.sessions.set(len(self._sessions))
 
     async def drain(self) -> None:
@@ -64,6 +69,12 @@ class Worker:
             self._metrics.sessions.set(len(self._sessions))
         _count(self._metrics, outcome.answer)
         return outcome.answer
+
+
+def _refused(request: draft_pb2.ProposeRequest, error: ShardflowError) -> Answering:
+    answering: Answering = asyncio.get_running_loop().create_future()
+    answering.set_result(refusal(request, rpc_code(error), str(error), 0))
+    return answering
 
 
 def _count(metrics: DraftMetrics, answer: draft_pb2.ProposeResponse) -> None:

@@ -11,15 +11,15 @@ logger = logging.getLogger(__name__)
 
 OUTBOX_MESSAGES = 1024
 OUTBOX_BYTES = 64 << 20
-LAST_WRITE_S = 1.0
 
 
 class Stream:
     """What is to be written to one peer, bounded: a peer that does not read loses its stream, not our memory."""
 
     def __init__(self) -> None:
-        self._outbox: asyncio.Queue[verifier_pb2.ConnectResponse] = asyncio.Queue(OUTBOX_MESSAGES)
+        self._outbox: asyncio.Queue[verifier_pb2.ConnectResponse | None] = asyncio.Queue(OUTBOX_MESSAGES)
         self._bytes = 0
+        self._ended = False
         self._overflow = asyncio.Event()
 
     def send(self, message: verifier_pb2.ConnectResponse) -> None:
@@ -32,17 +32,18 @@ class Stream:
         self._outbox.put_nowait(message)
 
     async def write_to(self, write: Callable[[verifier_pb2.ConnectResponse], Awaitable[None]]) -> None:
-        """Writes what is queued for as long as the stream lasts."""
-        while True:
+        """Writes what is queued until `end`."""
+        while not self._ended:
             message = await self._outbox.get()
-            writing = asyncio.ensure_future(write(message))
-            try:
-                await asyncio.shield(writing)
-            except asyncio.CancelledError:
-                # gRPC can not send the status of a stream that it is still writing to: the peer would wait for ever.
-                await asyncio.wait([writing], timeout=LAST_WRITE_S)
-                raise
-            self._bytes -= message.ByteSize()
+            if message is not None:
+                await write(message)
+                self._bytes -= message.ByteSize()
+
+    def end(self) -> None:
+        """Writes no more than what is being written now."""
+        self._ended = True
+        if self._outbox.empty():
+            self._outbox.put_nowait(None)
 
     async def watch(self) -> None:
         """Raises ResourceExhausted when the peer has left too much unread."""

@@ -23,6 +23,7 @@ from shardflow.v1 import verifier_pb2, verifier_pb2_grpc
 logger = logging.getLogger(__name__)
 
 MAX_RELEASED = 4096  # sessions in one message
+_LAST_WRITE_S = 1.0
 
 Requests = AsyncIterator[verifier_pb2.ConnectRequest]
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -93,16 +94,16 @@ class Conversation:
 
     async def run(self, requests: Requests, context: Context) -> None:
         """Reads and writes until the peer ends the stream; raises ShardflowError for a peer that breaks the rules."""
-        tasks = [
-            asyncio.create_task(self._read(requests)),
-            asyncio.create_task(self._stream.write_to(context.write)),
-            asyncio.create_task(self._stream.watch()),
-        ]
+        writing = asyncio.create_task(self._stream.write_to(context.write))
+        tasks = [asyncio.create_task(self._read(requests)), writing, asyncio.create_task(self._stream.watch())]
         try:
             done, _ = await asyncio.wait([*tasks, self._shard.running], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
+            # gRPC can not send the status of a stream that it is still writing to: the peer would wait for ever.
+            self._stream.end()
+            await asyncio.wait([writing], timeout=_LAST_WRITE_S)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

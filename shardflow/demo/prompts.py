@@ -56,4 +56,4 @@ CHAT = (
     Question("passage-bees", f"{_PASSAGE_BEES}\n\nHow do the other bees learn the distance of the food?", chat=True),
 )
 
-SETS = {"raw": RAW, "chat": CHAT, "all": (*RAW, *CHAT)}
+LIVE_QUESTION = next(question for question in CHAT if question.name == "answer-moon")

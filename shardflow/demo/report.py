@@ -12,11 +12,12 @@ from shardflow.demo.run import Round, Sample, speculation
 PARTS = ("network", "compute", "draft", "queue", "other", "orchestrator")
 
 
-def summarise(samples: Sequence[Sample], rtt_ms: float, relay_bytes: dict[str, int]) -> dict[str, Any]:
+def summarise(samples: Sequence[Sample], rtt_ms: float, relay_bytes: dict[str, int] | None) -> dict[str, Any]:
     """The figures of a run, as written to JSON; times in milliseconds, rates in tokens per second.
 
     `speedup`, `tok_s_spec`, `acceptance`, `tokens_per_round` and `round_ms` are those of the fastest speculative arm,
-    which `spec_arm` names; they are None where there is no such arm, or no plain one to compare with.
+    which `spec_arm` names; they are None where there is no such arm, or no plain one to compare with. `relay_bytes`:
+    what the relay has carried meanwhile, by direction, if known.
     """
     arms = {k: _arm([sample for sample in samples if sample.k == k]) for k in sorted({s.k for s in samples})}
     plain = arms.get(0)
@@ -37,7 +38,7 @@ def summarise(samples: Sequence[Sample], rtt_ms: float, relay_bytes: dict[str, i
         "tokens_per_round": best["tokens_per_round"] if best else None,
         "rtt_ms": rtt_ms,
         "round_ms": (best or plain or {}).get("round_ms"),
-        "relay_bytes": sum(relay_bytes.values()),
+        "relay_bytes": None if relay_bytes is None else sum(relay_bytes.values()),
         "relay_bytes_by_direction": relay_bytes,
         "arms": {speculation(k): arm for k, arm in arms.items()},
     }

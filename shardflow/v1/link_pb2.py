@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17shardflow/v1/link.proto\x12\x0cshardflow.v1\"\x15\n\x05Hello\x12\x0c\n\x04peer\x18\x01 \x01(\t\")\n\x04Ping\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07padding\x18\x02 \x01(\x0c\")\n\x04Pong\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07padding\x18\x02 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17shardflow/v1/link.proto\x12\x0cshardflow.v1\"\x15\n\x05Hello\x12\x0c\n\x04peer\x18\x01 \x01(\t\")\n\x04Ping\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07padding\x18\x02 \x01(\x0c\")\n\x04Pong\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07padding\x18\x02 \x01(\x0c\"\x88\x01\n\nLinkStatus\x12\x0f\n\x07\x64ialler\x18\x01 \x01(\t\x12\x0c\n\x04peer\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05relay\x18\x04 \x01(\t\x12\x11\n\tconnected\x18\x05 \x01(\x08\x12\x0e\n\x06rtt_ms\x18\x06 \x01(\x01\x12\x18\n\x10\x62ytes_per_second\x18\x07 \x01(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,4 +37,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PING']._serialized_end=105
   _globals['_PONG']._serialized_start=107
   _globals['_PONG']._serialized_end=148
+  _globals['_LINKSTATUS']._serialized_start=151
+  _globals['_LINKSTATUS']._serialized_end=287
 # @@protoc_insertion_point(module_scope)

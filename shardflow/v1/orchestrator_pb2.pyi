@@ -1,3 +1,5 @@
+from shardflow.v1 import draft_pb2 as _draft_pb2
+from shardflow.v1 import link_pb2 as _link_pb2
 from shardflow.v1 import sampling_pb2 as _sampling_pb2
 from shardflow.v1 import verifier_pb2 as _verifier_pb2
 from google.protobuf.internal import containers as _containers
@@ -172,7 +174,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("model", "num_layers", "max_session_tokens", "shards", "draft", "active_requests", "version", "default_speculation")
+    __slots__ = ("model", "num_layers", "max_session_tokens", "shards", "draft", "active_requests", "version", "default_speculation", "problem", "links", "output_tokens", "drafted_tokens", "accepted_tokens")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
     MAX_SESSION_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -181,6 +183,11 @@ class GetStatusResponse(_message.Message):
     ACTIVE_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_SPECULATION_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DRAFTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     model: str
     num_layers: int
     max_session_tokens: int
@@ -189,30 +196,43 @@ class GetStatusResponse(_message.Message):
     active_requests: int
     version: str
     default_speculation: str
-    def __init__(self, model: _Optional[str] = ..., num_layers: _Optional[int] = ..., max_session_tokens: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., draft: _Optional[_Union[DraftStatus, _Mapping]] = ..., active_requests: _Optional[int] = ..., version: _Optional[str] = ..., default_speculation: _Optional[str] = ...) -> None: ...
+    problem: str
+    links: _containers.RepeatedCompositeFieldContainer[_link_pb2.LinkStatus]
+    output_tokens: int
+    drafted_tokens: int
+    accepted_tokens: int
+    def __init__(self, model: _Optional[str] = ..., num_layers: _Optional[int] = ..., max_session_tokens: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., draft: _Optional[_Union[DraftStatus, _Mapping]] = ..., active_requests: _Optional[int] = ..., version: _Optional[str] = ..., default_speculation: _Optional[str] = ..., problem: _Optional[str] = ..., links: _Optional[_Iterable[_Union[_link_pb2.LinkStatus, _Mapping]]] = ..., output_tokens: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ...) -> None: ...
 
 class ShardStatus(_message.Message):
-    __slots__ = ("address", "connected", "relay", "rtt_ms", "describe")
+    __slots__ = ("address", "connected", "relay", "rtt_ms", "describe", "clock_offset_ms", "clock_error_ms")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     RELAY_FIELD_NUMBER: _ClassVar[int]
     RTT_MS_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_OFFSET_MS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_ERROR_MS_FIELD_NUMBER: _ClassVar[int]
     address: str
     connected: bool
     relay: str
     rtt_ms: float
     describe: _verifier_pb2.DescribeResponse
-    def __init__(self, address: _Optional[str] = ..., connected: _Optional[bool] = ..., relay: _Optional[str] = ..., rtt_ms: _Optional[float] = ..., describe: _Optional[_Union[_verifier_pb2.DescribeResponse, _Mapping]] = ...) -> None: ...
+    clock_offset_ms: float
+    clock_error_ms: float
+    def __init__(self, address: _Optional[str] = ..., connected: _Optional[bool] = ..., relay: _Optional[str] = ..., rtt_ms: _Optional[float] = ..., describe: _Optional[_Union[_verifier_pb2.DescribeResponse, _Mapping]] = ..., clock_offset_ms: _Optional[float] = ..., clock_error_ms: _Optional[float] = ...) -> None: ...
 
 class DraftStatus(_message.Message):
-    __slots__ = ("address", "connected", "model", "acceptance")
+    __slots__ = ("address", "connected", "model", "acceptance", "describe", "problem")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     address: str
     connected: bool
     model: str
     acceptance: float
-    def __init__(self, address: _Optional[str] = ..., connected: _Optional[bool] = ..., model: _Optional[str] = ..., acceptance: _Optional[float] = ...) -> None: ...
+    describe: _draft_pb2.DescribeDraftResponse
+    problem: str
+    def __init__(self, address: _Optional[str] = ..., connected: _Optional[bool] = ..., model: _Optional[str] = ..., acceptance: _Optional[float] = ..., describe: _Optional[_Union[_draft_pb2.DescribeDraftResponse, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...

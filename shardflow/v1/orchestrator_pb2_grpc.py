@@ -62,7 +62,7 @@ class OrchestratorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetStatus(self, request, context):
-        """Says what is served, by which shards, over which links.
+        """Says what is served, by which shards, over which links. Answers while a part is missing too, and says which.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -27,7 +27,7 @@ from shardflow.v1 import sampling_pb2 as shardflow_dot_v1_dot_sampling__pb2
 from shardflow.v1 import tensor_pb2 as shardflow_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bshardflow/v1/verifier.proto\x12\x0cshardflow.v1\x1a\x17shardflow/v1/link.proto\x1a\x1bshardflow/v1/sampling.proto\x1a\x19shardflow/v1/tensor.proto\"\x11\n\x0f\x44\x65scribeRequest\"\xd0\x02\n\x10\x44\x65scribeResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x03 \x01(\r\x12\x12\n\nlast_layer\x18\x04 \x01(\r\x12\x12\n\nnum_layers\x18\x05 \x01(\r\x12\x13\n\x0bhidden_size\x18\x06 \x01(\r\x12\x12\n\nvocab_size\x18\x07 \x01(\r\x12(\n\x05\x64type\x18\x08 \x01(\x0e\x32\x19.shardflow.v1.ElementType\x12\x1a\n\x12max_session_tokens\x18\t \x01(\r\x12\x14\n\x0cmax_sessions\x18\n \x01(\r\x12\x10\n\x08sessions\x18\x0b \x01(\r\x12\x1a\n\x12kv_bytes_per_token\x18\x0c \x01(\x04\x12\x0f\n\x07version\x18\r \x01(\t\x12\x16\n\x0emax_slice_rows\x18\x0e \x01(\r\"\xdb\x01\n\x0e\x43onnectRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.shardflow.v1.HelloH\x00\x12$\n\x05slice\x18\x02 \x01(\x0b\x32\x13.shardflow.v1.SliceH\x00\x12(\n\x07release\x18\x03 \x01(\x0b\x32\x15.shardflow.v1.ReleaseH\x00\x12\"\n\x04ping\x18\x04 \x01(\x0b\x32\x12.shardflow.v1.PingH\x00\x12$\n\x05query\x18\x05 \x01(\x0b\x32\x13.shardflow.v1.QueryH\x00\x42\t\n\x07message\"\xc9\x01\n\x0f\x43onnectResponse\x12(\n\x07verdict\x18\x01 \x01(\x0b\x32\x15.shardflow.v1.VerdictH\x00\x12(\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x15.shardflow.v1.FailureH\x00\x12\"\n\x04pong\x18\x03 \x01(\x0b\x32\x12.shardflow.v1.PongH\x00\x12\x33\n\rsession_state\x18\x04 \x01(\x0b\x32\x1a.shardflow.v1.SessionStateH\x00\x42\t\n\x07message\"\xad\x02\n\x05Slice\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x04 \x01(\r\x12\x0c\n\x04keep\x18\x05 \x03(\r\x12\x0e\n\x06tokens\x18\x06 \x03(\r\x12\x0f\n\x07parents\x18\x07 \x03(\x11\x12$\n\x06hidden\x18\x08 \x01(\x0b\x32\x14.shardflow.v1.Tensor\x12\x14\n\x0cwant_verdict\x18\t \x01(\x08\x12\x0e\n\x06origin\x18\n \x01(\t\x12)\n\x05setup\x18\x0b \x01(\x0b\x32\x1a.shardflow.v1.SessionSetup\x12)\n\x06stages\x18\x0c \x03(\x0b\x32\x19.shardflow.v1.StageTiming\x12\x16\n\x0e\x63ommitted_rows\x18\r \x01(\r\"\xab\x01\n\x0cSessionSetup\x12.\n\x08sampling\x18\x01 \x01(\x0b\x32\x1c.shardflow.v1.SamplingParams\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x01(\r\x12\x15\n\rwant_logprobs\x18\x04 \x01(\x08\x12\x13\n\x0bwant_hidden\x18\x05 \x01(\x08\x12\x12\n\nmax_tokens\x18\x06 \x01(\r\"h\n\x0bStageTiming\x12\r\n\x05shard\x18\x01 \x01(\t\x12\x10\n\x08queue_ms\x18\x02 \x01(\x01\x12\x12\n\ncompute_ms\x18\x03 \x01(\x01\x12\x10\n\x08other_ms\x18\x04 \x01(\x01\x12\x12\n\nbatch_rows\x18\x05 \x01(\r\"\xe9\x01\n\x07Verdict\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x04 \x01(\r\x12\x15\n\raccepted_rows\x18\x05 \x03(\r\x12\x12\n\nnext_token\x18\x06 \x01(\r\x12%\n\x07\x63hoices\x18\x07 \x03(\x0b\x32\x14.shardflow.v1.Choice\x12$\n\x06hidden\x18\x08 \x01(\x0b\x32\x14.shardflow.v1.Tensor\x12)\n\x06stages\x18\t \x03(\x0b\x32\x19.shardflow.v1.StageTiming\"v\n\x06\x43hoice\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x14\n\x07logprob\x18\x02 \x01(\x02H\x00\x88\x01\x01\x12\'\n\x03top\x18\x03 \x03(\x0b\x32\x1a.shardflow.v1.TokenLogprob\x12\x0f\n\x07top_ids\x18\x04 \x03(\rB\n\n\x08_logprob\"\x82\x01\n\x07\x46\x61ilure\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x0c\n\x04\x63ode\x18\x04 \x01(\r\x12\x0f\n\x07message\x18\x05 \x01(\t\x12)\n\x05state\x18\x06 \x01(\x0b\x32\x1a.shardflow.v1.SessionState\"K\n\x0cSessionState\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x04 \x01(\r\"\x1b\n\x07Release\x12\x10\n\x08sessions\x18\x01 \x03(\t\"\x18\n\x05Query\x12\x0f\n\x07session\x18\x01 \x01(\t2\xa8\x01\n\x0fVerifierService\x12I\n\x08\x44\x65scribe\x12\x1d.shardflow.v1.DescribeRequest\x1a\x1e.shardflow.v1.DescribeResponse\x12J\n\x07\x43onnect\x12\x1c.shardflow.v1.ConnectRequest\x1a\x1d.shardflow.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bshardflow/v1/verifier.proto\x12\x0cshardflow.v1\x1a\x17shardflow/v1/link.proto\x1a\x1bshardflow/v1/sampling.proto\x1a\x19shardflow/v1/tensor.proto\"\x11\n\x0f\x44\x65scribeRequest\"\xa1\x03\n\x10\x44\x65scribeResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x03 \x01(\r\x12\x12\n\nlast_layer\x18\x04 \x01(\r\x12\x12\n\nnum_layers\x18\x05 \x01(\r\x12\x13\n\x0bhidden_size\x18\x06 \x01(\r\x12\x12\n\nvocab_size\x18\x07 \x01(\r\x12(\n\x05\x64type\x18\x08 \x01(\x0e\x32\x19.shardflow.v1.ElementType\x12\x1a\n\x12max_session_tokens\x18\t \x01(\r\x12\x14\n\x0cmax_sessions\x18\n \x01(\r\x12\x10\n\x08sessions\x18\x0b \x01(\r\x12\x1a\n\x12kv_bytes_per_token\x18\x0c \x01(\x04\x12\x0f\n\x07version\x18\r \x01(\t\x12\x16\n\x0emax_slice_rows\x18\x0e \x01(\r\x12\x11\n\tkv_tokens\x18\x0f \x01(\x04\x12&\n\x04next\x18\x10 \x01(\x0b\x32\x18.shardflow.v1.LinkStatus\x12\x14\n\x0cunix_time_ms\x18\x11 \x01(\x01\"\xdb\x01\n\x0e\x43onnectRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.shardflow.v1.HelloH\x00\x12$\n\x05slice\x18\x02 \x01(\x0b\x32\x13.shardflow.v1.SliceH\x00\x12(\n\x07release\x18\x03 \x01(\x0b\x32\x15.shardflow.v1.ReleaseH\x00\x12\"\n\x04ping\x18\x04 \x01(\x0b\x32\x12.shardflow.v1.PingH\x00\x12$\n\x05query\x18\x05 \x01(\x0b\x32\x13.shardflow.v1.QueryH\x00\x42\t\n\x07message\"\xc9\x01\n\x0f\x43onnectResponse\x12(\n\x07verdict\x18\x01 \x01(\x0b\x32\x15.shardflow.v1.VerdictH\x00\x12(\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x15.shardflow.v1.FailureH\x00\x12\"\n\x04pong\x18\x03 \x01(\x0b\x32\x12.shardflow.v1.PongH\x00\x12\x33\n\rsession_state\x18\x04 \x01(\x0b\x32\x1a.shardflow.v1.SessionStateH\x00\x42\t\n\x07message\"\xad\x02\n\x05Slice\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x04 \x01(\r\x12\x0c\n\x04keep\x18\x05 \x03(\r\x12\x0e\n\x06tokens\x18\x06 \x03(\r\x12\x0f\n\x07parents\x18\x07 \x03(\x11\x12$\n\x06hidden\x18\x08 \x01(\x0b\x32\x14.shardflow.v1.Tensor\x12\x14\n\x0cwant_verdict\x18\t \x01(\x08\x12\x0e\n\x06origin\x18\n \x01(\t\x12)\n\x05setup\x18\x0b \x01(\x0b\x32\x1a.shardflow.v1.SessionSetup\x12)\n\x06stages\x18\x0c \x03(\x0b\x32\x19.shardflow.v1.StageTiming\x12\x16\n\x0e\x63ommitted_rows\x18\r \x01(\r\"\xab\x01\n\x0cSessionSetup\x12.\n\x08sampling\x18\x01 \x01(\x0b\x32\x1c.shardflow.v1.SamplingParams\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x01(\r\x12\x15\n\rwant_logprobs\x18\x04 \x01(\x08\x12\x13\n\x0bwant_hidden\x18\x05 \x01(\x08\x12\x12\n\nmax_tokens\x18\x06 \x01(\r\"h\n\x0bStageTiming\x12\r\n\x05shard\x18\x01 \x01(\t\x12\x10\n\x08queue_ms\x18\x02 \x01(\x01\x12\x12\n\ncompute_ms\x18\x03 \x01(\x01\x12\x10\n\x08other_ms\x18\x04 \x01(\x01\x12\x12\n\nbatch_rows\x18\x05 \x01(\r\"\xe9\x01\n\x07Verdict\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x04 \x01(\r\x12\x15\n\raccepted_rows\x18\x05 \x03(\r\x12\x12\n\nnext_token\x18\x06 \x01(\r\x12%\n\x07\x63hoices\x18\x07 \x03(\x0b\x32\x14.shardflow.v1.Choice\x12$\n\x06hidden\x18\x08 \x01(\x0b\x32\x14.shardflow.v1.Tensor\x12)\n\x06stages\x18\t \x03(\x0b\x32\x19.shardflow.v1.StageTiming\"v\n\x06\x43hoice\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x14\n\x07logprob\x18\x02 \x01(\x02H\x00\x88\x01\x01\x12\'\n\x03top\x18\x03 \x03(\x0b\x32\x1a.shardflow.v1.TokenLogprob\x12\x0f\n\x07top_ids\x18\x04 \x03(\rB\n\n\x08_logprob\"\x82\x01\n\x07\x46\x61ilure\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x0c\n\x04\x63ode\x18\x04 \x01(\r\x12\x0f\n\x07message\x18\x05 \x01(\t\x12)\n\x05state\x18\x06 \x01(\x0b\x32\x1a.shardflow.v1.SessionState\"K\n\x0cSessionState\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x0c\n\x04\x62\x61se\x18\x04 \x01(\r\"\x1b\n\x07Release\x12\x10\n\x08sessions\x18\x01 \x03(\t\"\x18\n\x05Query\x12\x0f\n\x07session\x18\x01 \x01(\t2\xa8\x01\n\x0fVerifierService\x12I\n\x08\x44\x65scribe\x12\x1d.shardflow.v1.DescribeRequest\x1a\x1e.shardflow.v1.DescribeResponse\x12J\n\x07\x43onnect\x12\x1c.shardflow.v1.ConnectRequest\x1a\x1d.shardflow.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,29 +37,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBEREQUEST']._serialized_start=126
   _globals['_DESCRIBEREQUEST']._serialized_end=143
   _globals['_DESCRIBERESPONSE']._serialized_start=146
-  _globals['_DESCRIBERESPONSE']._serialized_end=482
-  _globals['_CONNECTREQUEST']._serialized_start=485
-  _globals['_CONNECTREQUEST']._serialized_end=704
-  _globals['_CONNECTRESPONSE']._serialized_start=707
-  _globals['_CONNECTRESPONSE']._serialized_end=908
-  _globals['_SLICE']._serialized_start=911
-  _globals['_SLICE']._serialized_end=1212
-  _globals['_SESSIONSETUP']._serialized_start=1215
-  _globals['_SESSIONSETUP']._serialized_end=1386
-  _globals['_STAGETIMING']._serialized_start=1388
-  _globals['_STAGETIMING']._serialized_end=1492
-  _globals['_VERDICT']._serialized_start=1495
-  _globals['_VERDICT']._serialized_end=1728
-  _globals['_CHOICE']._serialized_start=1730
-  _globals['_CHOICE']._serialized_end=1848
-  _globals['_FAILURE']._serialized_start=1851
-  _globals['_FAILURE']._serialized_end=1981
-  _globals['_SESSIONSTATE']._serialized_start=1983
-  _globals['_SESSIONSTATE']._serialized_end=2058
-  _globals['_RELEASE']._serialized_start=2060
-  _globals['_RELEASE']._serialized_end=2087
-  _globals['_QUERY']._serialized_start=2089
-  _globals['_QUERY']._serialized_end=2113
-  _globals['_VERIFIERSERVICE']._serialized_start=2116
-  _globals['_VERIFIERSERVICE']._serialized_end=2284
+  _globals['_DESCRIBERESPONSE']._serialized_end=563
+  _globals['_CONNECTREQUEST']._serialized_start=566
+  _globals['_CONNECTREQUEST']._serialized_end=785
+  _globals['_CONNECTRESPONSE']._serialized_start=788
+  _globals['_CONNECTRESPONSE']._serialized_end=989
+  _globals['_SLICE']._serialized_start=992
+  _globals['_SLICE']._serialized_end=1293
+  _globals['_SESSIONSETUP']._serialized_start=1296
+  _globals['_SESSIONSETUP']._serialized_end=1467
+  _globals['_STAGETIMING']._serialized_start=1469
+  _globals['_STAGETIMING']._serialized_end=1573
+  _globals['_VERDICT']._serialized_start=1576
+  _globals['_VERDICT']._serialized_end=1809
+  _globals['_CHOICE']._serialized_start=1811
+  _globals['_CHOICE']._serialized_end=1929
+  _globals['_FAILURE']._serialized_start=1932
+  _globals['_FAILURE']._serialized_end=2062
+  _globals['_SESSIONSTATE']._serialized_start=2064
+  _globals['_SESSIONSTATE']._serialized_end=2139
+  _globals['_RELEASE']._serialized_start=2141
+  _globals['_RELEASE']._serialized_end=2168
+  _globals['_QUERY']._serialized_start=2170
+  _globals['_QUERY']._serialized_end=2194
+  _globals['_VERIFIERSERVICE']._serialized_start=2197
+  _globals['_VERIFIERSERVICE']._serialized_end=2365
 # @@protoc_insertion_point(module_scope)

@@ -14,7 +14,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeResponse(_message.Message):
-    __slots__ = ("model", "model_digest", "first_layer", "last_layer", "num_layers", "hidden_size", "vocab_size", "dtype", "max_session_tokens", "max_sessions", "sessions", "kv_bytes_per_token", "version", "max_slice_rows")
+    __slots__ = ("model", "model_digest", "first_layer", "last_layer", "num_layers", "hidden_size", "vocab_size", "dtype", "max_session_tokens", "max_sessions", "sessions", "kv_bytes_per_token", "version", "max_slice_rows", "kv_tokens", "next", "unix_time_ms")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     FIRST_LAYER_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,9 @@ class DescribeResponse(_message.Message):
     KV_BYTES_PER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MAX_SLICE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    KV_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    UNIX_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_digest: str
     first_layer: int
@@ -43,7 +46,10 @@ class DescribeResponse(_message.Message):
     kv_bytes_per_token: int
     version: str
     max_slice_rows: int
-    def __init__(self, model: _Optional[str] = ..., model_digest: _Optional[str] = ..., first_layer: _Optional[int] = ..., last_layer: _Optional[int] = ..., num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., vocab_size: _Optional[int] = ..., dtype: _Optional[_Union[_tensor_pb2.ElementType, str]] = ..., max_session_tokens: _Optional[int] = ..., max_sessions: _Optional[int] = ..., sessions: _Optional[int] = ..., kv_bytes_per_token: _Optional[int] = ..., version: _Optional[str] = ..., max_slice_rows: _Optional[int] = ...) -> None: ...
+    kv_tokens: int
+    next: _link_pb2.LinkStatus
+    unix_time_ms: float
+    def __init__(self, model: _Optional[str] = ..., model_digest: _Optional[str] = ..., first_layer: _Optional[int] = ..., last_layer: _Optional[int] = ..., num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., vocab_size: _Optional[int] = ..., dtype: _Optional[_Union[_tensor_pb2.ElementType, str]] = ..., max_session_tokens: _Optional[int] = ..., max_sessions: _Optional[int] = ..., sessions: _Optional[int] = ..., kv_bytes_per_token: _Optional[int] = ..., version: _Optional[str] = ..., max_slice_rows: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., next: _Optional[_Union[_link_pb2.LinkStatus, _Mapping]] = ..., unix_time_ms: _Optional[float] = ...) -> None: ...
 
 class ConnectRequest(_message.Message):
     __slots__ = ("hello", "slice", "release", "ping", "query")

@@ -31,10 +31,11 @@ VERDICT = verifier_pb2.Verdict(
 )  # fmt: skip
 FAILURE = verifier_pb2.Failure(session="s", epoch=2, round=3, code=9, message="m", state=STATE)
 RELEASE, QUERY = verifier_pb2.Release(sessions=["a", "b"]), verifier_pb2.Query(session="s")
+LINK = link_pb2.LinkStatus(dialler="s", peer="t", address="a", relay="r", connected=True, rtt_ms=6, bytes_per_second=7)
 DESCRIBE = verifier_pb2.DescribeResponse(
     model="m", model_digest="d", first_layer=3, last_layer=4, num_layers=5, hidden_size=6, vocab_size=7,
     dtype=tensor_pb2.ELEMENT_TYPE_F16, max_session_tokens=9, max_sessions=10, sessions=11, kv_bytes_per_token=12,
-    version="v", max_slice_rows=14,
+    version="v", max_slice_rows=14, kv_tokens=15, next=LINK, unix_time_ms=17,
 )  # fmt: skip
 EXTEND = draft_pb2.Extend(
     base=1, tokens=[2, 300], hidden=TENSOR, max_nodes=4, max_depth=5, max_children=6, sampling=SAMPLING,
@@ -52,8 +53,12 @@ RECORD = orchestrator_pb2.RoundRecord(
     round_ms=1, draft_ms=2, network_ms=4, orchestrator_ms=8, stages=[STAGE], drafted_tokens=6, accepted_tokens=7,
     prefill=True, draft_tokens=[9], draft_parents=[-1],
 )  # fmt: skip
-SHARD_STATUS = orchestrator_pb2.ShardStatus(address="a", connected=True, relay="r", rtt_ms=4, describe=DESCRIBE)
-DRAFT_STATUS = orchestrator_pb2.DraftStatus(address="a", connected=True, model="m", acceptance=0.5)
+SHARD_STATUS = orchestrator_pb2.ShardStatus(
+    address="a", connected=True, relay="r", rtt_ms=4, describe=DESCRIBE, clock_offset_ms=6, clock_error_ms=7
+)
+DRAFT_STATUS = orchestrator_pb2.DraftStatus(
+    address="a", connected=True, model="m", acceptance=0.5, describe=DESCRIBE_DRAFT, problem="p"
+)
 CHAT = orchestrator_pb2.Chat(messages=[orchestrator_pb2.ChatMessage(role="user", content="c")])
 
 
@@ -97,6 +102,7 @@ MESSAGES: dict[str, Message] = {
     ),
     "status": orchestrator_pb2.GetStatusResponse(
         model="m", num_layers=2, max_session_tokens=3, shards=[SHARD_STATUS], draft=DRAFT_STATUS, active_requests=6,
-        version="v", default_speculation="none",
+        version="v", default_speculation="none", problem="p", links=[LINK], output_tokens=11, drafted_tokens=12,
+        accepted_tokens=13,
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""One status code of Generate after the other, as a client meets it."""
+"""One status code of Generate after the other, as a client meets it: the table in docs/api.md, a test for each row."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from tests.fake_shards import Fault
 from tests.fakes import Target
-from tests.orchestrating import System, ask, system, write_model
+from tests.orchestrating import System, ask, system, until, write_model
 
 
 @pytest.fixture
@@ -63,6 +63,24 @@ async def test_internal_for_a_bug(running: System) -> None:
     running.target.last.faults[0] = Fault.GARBLE
     code, _ = await running.refusal(ask("hello", max_tokens=1))
     assert code is grpc.StatusCode.INTERNAL
+
+
+async def test_unavailable_when_a_shard_came_back_with_other_weights(running: System) -> None:
+    await running.target.servers[1].stop()
+    running.target.shards[1].description.model_digest = "another"
+    await running.target.servers[1].start()
+    await until(lambda: running.service.status().problem.startswith("shard 1 has model_digest another"))
+    code, message = await running.refusal(ask("hello", max_tokens=1))
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert message.startswith("shard 1 has model_digest another where shard 0 has ")
+
+
+async def test_deadline_exceeded_frees_the_session(running: System) -> None:
+    running.target.last.pause()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await running.call(ask("hello", max_tokens=9), timeout=0.05).read()
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    await until(lambda: all(shard.released for shard in running.target.shards))
 
 
 async def test_cancelled_by_the_client_is_no_error_for_the_next(running: System) -> None:

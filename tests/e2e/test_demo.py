@@ -59,8 +59,9 @@ async def test_the_relay_is_really_in_the_path(tmp_path: Path) -> None:
 
 
 def test_a_deployment_that_is_up_ends_with_all_its_processes() -> None:
+    port, http_port = map(str, free_ports(2))
     up = subprocess.Popen(
-        [*SHARDFLOW, "up", "--delay-ms", "5", "--port", str(free_ports(1)[0])],
+        [*SHARDFLOW, "up", "--delay-ms", "5", "--port", port, "--http-port", http_port],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

@@ -145,6 +145,12 @@ def test_status_says_what_is_wrong_first(serve: Serve) -> None:
     assert ["1", "?", "down"] in [line.split() for line in lines]
 
 
+def test_status_of_a_deployment_that_is_starting(serve: Serve) -> None:
+    state = pb.GetStatusResponse(model="tiny", problem="starting", shards=[pb.ShardStatus(address="v0:50051")])
+    lines = run("status", "--address", serve(FakeOrchestrator(state=state))).stdout.splitlines()
+    assert lines[:2] == ["starting", "tiny, not all shards have been seen yet"]
+
+
 def test_a_second_reading_tells_the_rate_in_between() -> None:
     before, now = deployments.healthy(), deployments.healthy()
     now.output_tokens += 30

@@ -124,7 +124,7 @@ def test_a_stream_without_an_end_is_no_answer() -> None:
         (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.ResourceExhausted),
         (grpc.StatusCode.FAILED_PRECONDITION, errors.FailedPrecondition),
         (grpc.StatusCode.UNAVAILABLE, errors.Unavailable),
-        (grpc.StatusCode.UNKNOWN, errors.ShardflowError),
+        (grpc.StatusCode.UNKNOWN, errors.InternalError),
     ],
 )
 async def test_a_status_code_becomes_its_typed_error(code: grpc.StatusCode, kind: type[Exception]) -> None:

@@ -81,6 +81,11 @@ async def test_describe(chain: Any, orchestrator: Any) -> None:
     assert [each.sessions for each in told] == [1, 1]
     assert [each.kv_bytes_per_token for each in told] == [2 * 2 * 2 * 8 * 4, 2 * 4 * 2 * 8 * 4]
     assert [each.model for each in told] == ["tiny", "tiny"]
+    assert [each.kv_tokens for each in told] == [5, 5]
+    assert [each.HasField("next") for each in told] == [True, False]
+    assert (told[0].next.dialler, told[0].next.connected) == ("verifier[0:2]", True)
+    assert told[0].next.address == shards[1].address
+    assert all(abs(each.unix_time_ms - time.time() * 1000) < 60_000 for each in told)
 
 
 async def test_metrics(chain: Any, orchestrator: Any) -> None:

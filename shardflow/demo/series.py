@@ -1,0 +1,104 @@
+"""A measured series: a warm-up, then every answer of a schedule, with progress shown; then the figures of it all."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from shardflow import paint
+from shardflow.client import ShardflowClient
+from shardflow.demo import report
+from shardflow.demo.prompts import LIVE_QUESTION
+from shardflow.demo.receipt import receipt
+from shardflow.demo.run import SEED, Sample, Schedule, measure, speculation
+from shardflow.v1.orchestrator_pb2 import GetStatusResponse
+
+_WARM_UP_TOKENS = 8
+
+
+async def warm_up(client: ShardflowClient, schedule: Schedule) -> None:
+    """One short answer per mode, not counted."""
+    for k in schedule.ks:
+        await measure(client, LIVE_QUESTION, k, 0, _WARM_UP_TOKENS)
+
+
+async def take(client: ShardflowClient, schedule: Schedule, console: Console) -> list[Sample]:
+    """Every answer of the schedule; a bar shows progress in a terminal, a line per answer elsewhere."""
+    runs = schedule.runs()
+    samples = []
+    with _progress(console) as progress:
+        task = progress.add_task("measuring", total=len(runs), last="")
+        for question, k, repetition in runs:
+            sample = await measure(client, question, k, repetition, schedule.tokens(question))
+            samples.append(sample)
+            rate = report.tok_s(sample)
+            last = f"{question.name} {speculation(k)}" + (f" {rate:.1f} tok/s" if rate is not None else "")
+            progress.update(task, advance=1, last=last)
+            if not console.is_terminal:
+                paint.say(console, f"{len(samples)}/{len(runs)} {last}")
+    return samples
+
+
+def evaluate(
+    samples: list[Sample],
+    status: GetStatusResponse,
+    schedule: Schedule,
+    relay_bytes: dict[str, int] | None,
+    **conditions: Any,
+) -> dict[str, Any]:
+    """What is written to JSON: the figures, the conditions under which they were taken, and every answer."""
+    common = {
+        "temperature": 0.0,
+        "seeds": [SEED],
+        "warm_up": f"one answer of {_WARM_UP_TOKENS} tokens per mode, not counted",
+        "schedule": asdict(schedule),
+    }
+    rtt_ms = max(link.rtt_ms for link in status.links)
+    return {
+        **report.summarise(samples, rtt_ms, relay_bytes),
+        "receipt": receipt(**conditions, **common),
+        "samples": [_brief(sample) for sample in samples],
+    }
+
+
+def present(figures: dict[str, Any], console: Console, json_file: Path | None) -> None:
+    """Prints the tables and what they come to, and writes the figures to `json_file`, if there is one."""
+    console.print(report.speed_table(figures), report.time_table(figures))
+    carried = figures["relay_bytes"]
+    paint.say(console, f"longest round trip of a link {figures['rtt_ms']:.1f} ms")
+    if carried is not None:
+        paint.say(console, f"through the relay: {carried:,} bytes")
+    if figures["speedup"] is not None:
+        best = f"{figures['speedup']:.2f} with {figures['spec_arm']}"
+        paint.say(console, f"speed-up {best}, the fastest mode of this run")
+    if figures["identical"]:
+        console.print(Text("texts identical in all modes and repetitions", style="bold green"))
+    else:
+        console.print(Text(f"texts differ: {', '.join(figures['differing'])}", style="bold red"))
+    if json_file is not None:
+        json_file.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
+        paint.say(console, f"figures written to {json_file}")
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    trailing = (TimeRemainingColumn(), TextColumn("{task.fields[last]}"))
+    return Progress(*columns, *trailing, console=console, disable=not console.is_terminal)
+
+
+def _brief(sample: Sample) -> dict[str, Any]:
+    return {
+        "question": sample.question,
+        "mode": speculation(sample.k),
+        "repetition": sample.repetition,
+        "tokens": len(sample.token_ids),
+        "tok_s": report.tok_s(sample),
+        "first_token_ms": sample.first_token_s * 1000,
+        "drafted": sample.drafted,
+        "accepted": sample.accepted,
+        "text": sample.text,
+    }

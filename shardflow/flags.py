@@ -1,0 +1,22 @@
+"""The flags of the command line that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Address = Annotated[str, typer.Option(help="Address of the orchestrator, host:port.")]
+Where = Annotated[str, typer.Argument(metavar="[ADDRESS]", help="Address of the orchestrator, host:port.")]
+Model = Annotated[Path, typer.Option(help="Directory of the target model.")]
+DraftOption = Annotated[str, typer.Option("--draft", help="Directory of the draft, or `none`.")]
+Delay = Annotated[float, typer.Option(min=0, help="Emulated one-way delay between the two regions, in milliseconds.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")]
+Temperature = Annotated[float, typer.Option(min=0, max=2, help="0 is greedy.")]
+TopP = Annotated[float, typer.Option(min=0, max=1, help="Keep the likeliest tokens up to this probability.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="The same seed gives the same text.")]
+Mode = Annotated[str | None, typer.Option(help="`none` or `linear:K`; else the deployment's own.")]
+Timeout = Annotated[float, typer.Option(help="Seconds for a whole answer.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Port of the gRPC API.")]
+HttpPort = Annotated[int, typer.Option(min=1, max=65535, help="Port of the OpenAI API and the playground.")]

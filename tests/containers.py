@@ -1,0 +1,111 @@
+"""The system in containers, for tests: one compose project of its own, and looks into what runs in it."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shardflow.client import ShardflowClient
+from shardflow.cluster import free_ports
+from shardflow.config import child_environment
+from shardflow.errors import Unavailable
+from shardflow.topology import ROOT
+
+REACH = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), 2).close()
+    print("reached")
+except OSError:
+    print("not reached")
+"""
+FETCH = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=5).read().decode())"
+_COMMAND_TIMEOUT_S = 300
+
+
+def run(*command: str, **variables: str) -> str:
+    """Standard output of a command, which must succeed; `variables` are added to its environment."""
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=child_environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=_COMMAND_TIMEOUT_S,
+    )
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout.strip()
+
+
+def compose_command() -> tuple[str, ...]:
+    """Compose v2 where it is installed, else docker-compose."""
+    v2 = subprocess.run(["docker", "compose", "version"], capture_output=True)
+    return ("docker", "compose") if v2.returncode == 0 else ("docker-compose",)
+
+
+class Stack:
+    """A project that is up, with ports of its own."""
+
+    def __init__(self, project: str) -> None:
+        self.project = project
+        http, grpc = free_ports(2)
+        self.http, self.grpc = f"127.0.0.1:{http}", f"127.0.0.1:{grpc}"
+        self._variables = {"COMPOSE_PROJECT_NAME": project, "HTTP_PORT": str(http), "GRPC_PORT": str(grpc)}
+        self._command = compose_command()
+
+    def compose(self, *arguments: str) -> str:
+        """Standard output of a compose command on this project."""
+        return run(*self._command, *arguments, **self._variables)
+
+    def container(self, service: str) -> str:
+        """Id of a service's container, running or not."""
+        return run("docker", "ps", "-aq", *self._mine(), "--filter", f"label=com.docker.compose.service={service}")
+
+    def inspect(self, service: str, template: str) -> str:
+        """What `docker inspect` says of a service's container."""
+        return run("docker", "inspect", "--format", template, self.container(service))
+
+    def addresses(self, service: str) -> list[str]:
+        """IP addresses of a service, one per network."""
+        return self.inspect(service, "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}").split()
+
+    def python(self, service: str, code: str, *arguments: str) -> str:
+        """What a Python program prints that runs inside a service's container."""
+        return run("docker", "exec", self.container(service), "python", "-c", code, *arguments)
+
+    def reaches(self, service: str, host: str, port: int) -> bool:
+        """Whether a service's container can connect to an address."""
+        said = self.python(service, REACH, host, str(port))
+        assert said in ("reached", "not reached")
+        return said == "reached"
+
+    def left(self) -> list[str]:
+        """Ids of the project's containers, networks and volumes."""
+        kinds = (("ps", "-aq"), ("network", "ls", "-q"), ("volume", "ls", "-q"))
+        return [found for kind in kinds for found in run("docker", *kind, *self._mine()).split()]
+
+    async def first_token(self, within_s: float) -> float:
+        """Seconds until a request is answered with a token; AssertionError if that takes longer than `within_s`."""
+        began = time.monotonic()
+        async with ShardflowClient(self.grpc) as client:
+            while (passed := time.monotonic() - began) < within_s:
+                try:
+                    async for _ in client.generate("The capital of France is", max_tokens=1, timeout=within_s - passed):
+                        return time.monotonic() - began
+                except (Unavailable, TimeoutError):
+                    await asyncio.sleep(0.1)
+        raise AssertionError(f"no token within {within_s:g} s:\n{self.compose('logs', '--tail=20')}")
+
+    def _mine(self) -> tuple[str, str]:
+        return "--filter", f"label=com.docker.compose.project={self.project}"
+
+
+@contextmanager
+def stack(project: str) -> Iterator[Stack]:
+    """A project of that name; whatever there is of it at the end is removed."""
+    made = Stack(project)
+    try:
+        yield made
+    finally:
+        made.compose("down", "--volumes", "--timeout", "5")

@@ -1,0 +1,68 @@
+"""The compose files, without running them: each combination is valid, and names only what there is."""
+
+import re
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from services.draft.config import DraftSettings
+from services.orchestrator.config import OrchestratorSettings
+from services.verifier.config import VerifierSettings
+from shardflow.topology import ROOT
+from tests.containers import compose_command, run
+
+pytestmark = pytest.mark.compose
+
+FILES = sorted(ROOT.glob("compose*.yaml"))
+COMBINATIONS = [(), ("gpu",), ("observability",), ("gpu", "observability")]
+SETTINGS = {
+    "orchestrator": OrchestratorSettings,
+    "draft": DraftSettings,
+    "verifier-0": VerifierSettings,
+    "verifier-1": VerifierSettings,
+}
+
+
+@pytest.fixture(params=COMBINATIONS, ids="+".join)
+def services(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What compose makes of the base file and some overlays."""
+    files = [ROOT / "compose.yaml", *(ROOT / f"compose.{overlay}.yaml" for overlay in request.param)]
+    flags = chain.from_iterable(("--file", str(file)) for file in files)
+    return dict(yaml.safe_load(run(*compose_command(), *flags, "config"))["services"])
+
+
+def test_services_are_told_only_what_they_know(services: dict[str, Any]) -> None:
+    for name, settings in SETTINGS.items():
+        told = {variable.removeprefix("SHARDFLOW_").lower() for variable in services[name]["environment"]}
+        assert told <= set(settings.model_fields), name
+
+
+def test_what_is_mounted_is_in_the_repository(services: dict[str, Any]) -> None:
+    mounts = chain.from_iterable(service.get("volumes", []) for service in services.values())
+    sources = [mount["source"] if isinstance(mount, dict) else mount.split(":")[0] for mount in mounts]
+    paths = [Path(source) for source in sources if source.startswith("/")]
+    assert paths
+    assert [path for path in paths if not path.exists()] == []
+
+
+def test_every_container_is_confined(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert "mem_limit" in service, name
+
+
+def test_every_image_is_ours_or_pinned(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        image, _, tag = service["image"].partition(":")
+        assert image.startswith("shardflow-") or re.fullmatch(r"v?\d+\.\d+\.\d+", tag), name
+
+
+def test_env_example_lists_every_variable_with_its_default() -> None:
+    used = dict(chain.from_iterable(re.findall(r"\$\{(\w+):-([^}]*)\}", file.read_text()) for file in FILES))
+    listed = dict(re.findall(r"^#? ?([A-Z_]+)=(.*)$", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    assert listed == used
