@@ -22,7 +22,6 @@ from shardflow.transport import open_channel
 START_TIMEOUT_S = 180.0
 _STOP_TIMEOUT_S = 5.0
 _TAIL_LINES = 15
-_MAX_PORTS = 64
 _RELAY_BYTES = re.compile(r'^shardflow_relay_bytes_total\{.*direction="(up|down)".*\} (\d+)', re.MULTILINE)
 _ENVIRONMENT = {
     # Else a machine whose no_proxy covers our made-up names would make gRPC go around the relay.
@@ -177,7 +176,7 @@ def _prepare(topology: Topology, run_dir: Path, on_step: OnStep) -> Cluster:
         if port is not None and not _can_bind(port):
             raise InvalidArgument(f"{flag}: {port} is in use")
     run_dir.mkdir(parents=True, exist_ok=True)
-    return Cluster(plan(topology, iter(free_ports(_MAX_PORTS)), relay), run_dir, on_step)
+    return Cluster(plan(topology, iter(free_ports(8 + 4 * len(topology.layer_ranges()))), relay), run_dir, on_step)
 
 
 async def _until_serving(address: str) -> None:

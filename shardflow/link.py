@@ -118,7 +118,9 @@ class Link(Generic[Request, Response]):
         self._outbox.put_nowait(message)
 
     def unavailable(self) -> Unavailable:
-        """The error that says that this peer can not be reached, where, and why."""
+        """The error that says why this peer can not be used, and where it is dialled."""
+        if self.connected:
+            return Unavailable(f"{self.name} at {self.address} is still loading")
         way = f" through the relay {self.relay}" if self.relay else ""
         return Unavailable(f"{self.name} at {self.address}{way} can not be reached: {self.last_error}")
 

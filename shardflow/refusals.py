@@ -84,7 +84,7 @@ def _decoding(decode: Callable[[bytes], Message], method: Callable[..., Awaitabl
 
 
 def _fault(kind: Any, raw: bytes) -> str:
-    """`.path.to[2].field: ...` for the first text in `raw` that is not UTF-8 or message that can not be read, or nothing.
+    """`.path.to[2].field: ...` for the first text in `raw` that is not UTF-8 or part that can not be read, or nothing.
 
     `kind` is the descriptor of the message that `raw` should be.
     """

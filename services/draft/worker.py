@@ -29,7 +29,7 @@ class Worker:
         self._draining = False
 
     def submit(self, request: draft_pb2.ProposeRequest, user: object) -> Answering:
-        """Queues `user`'s Extend before it returns, so that a Forget read later can not overtake it; the answer follows."""
+        """Queues `user`'s Extend before it returns, so that no Forget overtakes it; the future is the answer."""
         loop = asyncio.get_running_loop()
         if self._draining:
             return _refused(request, Unavailable("the draft is draining"))

@@ -93,7 +93,7 @@ class DraftClient:
         except TimeoutError:
             logger.warning("serving without guesses until the draft is up: %s", self.link.unavailable())
         if self.problem is not None:
-            raise self.problem
+            raise FailedPrecondition(str(self.problem))
 
     async def close(self) -> None:
         """Ends the link."""
@@ -111,13 +111,26 @@ class DraftClient:
         """Longest text, guesses included, that the draft can take."""
         return self.describe.max_session_tokens if self.describe is not None else 0
 
+    @property
+    def trouble(self) -> str:
+        """Why its guesses are not used now; empty if they are."""
+        if self.problem is not None:
+            return str(self.problem)
+        if not self.ready:
+            return str(self.link.unavailable())
+        return self._silence if time.monotonic() < self._silent_until else ""
+
+    @property
+    def _silence(self) -> str:
+        return f"the draft did not answer within {self._timeout_s:g} s and is left alone for a while"
+
     async def propose(self, session: DraftSession, tokens: Sequence[int], k: int) -> Tree:
         """A chain of at most `k` guesses below `tokens`; a typed error if there is none to be had."""
         assert self._target is not None  # started
-        if not self.ready:
-            raise FailedPrecondition(str(self.problem)) if self.problem else self.link.unavailable()
-        if time.monotonic() < max(self._silent_until, session.silent_until):
-            raise Unavailable(f"the draft did not answer within {self._timeout_s:g} s and is left alone for a while")
+        if trouble := self.trouble:
+            raise Unavailable(trouble)
+        if time.monotonic() < session.silent_until:
+            raise Unavailable(self._silence)
         answer = await self._extend(session, tokens, k)
         if answer.failure.code == _FAILED_PRECONDITION and answer.failure.known_tokens < session.known:
             session.known = answer.failure.known_tokens

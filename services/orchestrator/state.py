@@ -1,14 +1,12 @@
 """How the deployment stands, as GetStatus tells it: shards, draft, links, totals, and what is wrong."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from services.orchestrator.drafting import DraftClient
 from services.orchestrator.generation import Round
 from services.orchestrator.requests import Served
 from services.orchestrator.shards import Shard, ShardPool
 from shardflow import __version__
-from shardflow.link import Link
 from shardflow.v1 import link_pb2, orchestrator_pb2
 
 _NAME = "orchestrator"
@@ -51,14 +49,12 @@ def problem(shards: ShardPool, draft: DraftClient | None, served: Served | None)
         return str(shards.problem)
     for shard in shards.shards:
         if not shard.ready:
-            return _missing(shard.link)
+            return str(shard.link.unavailable())
+        if shard.describe is not None and shard.describe.HasField("next") and not shard.describe.next.connected:
+            return f"shard {shard.index} can not reach shard {shard.index + 1}"
     if served is None:
-        return f"starting: {_missing(draft.link)}" if draft and not draft.ready else "starting"
+        return f"starting: {draft.trouble}" if draft and draft.trouble else "starting"
     return ""
-
-
-def _missing(link: Link[Any, Any]) -> str:
-    return f"{link.name} at {link.address} is still loading" if link.connected else str(link.unavailable())
 
 
 def _shard_status(shard: Shard) -> orchestrator_pb2.ShardStatus:
@@ -80,7 +76,7 @@ def _draft_status(draft: DraftClient, totals: Totals) -> orchestrator_pb2.DraftS
         model=draft.describe.model if draft.describe else "",
         acceptance=totals.accepted / totals.drafted if totals.drafted else 0.0,
         describe=draft.describe,
-        problem="" if draft.ready else str(draft.problem or _missing(draft.link)),
+        problem=draft.trouble,
     )
 
 

@@ -71,7 +71,7 @@ class NextShard:
     def send(self, request: verifier_pb2.ConnectRequest) -> None:
         """Queues a slice; Unavailable while the shard can not be reached, FailedPrecondition if it does not fit."""
         if self._mismatch is not None:
-            raise self._mismatch
+            raise FailedPrecondition(str(self._mismatch))
         if not self._checked.is_set():
             raise self._link.unavailable()
         self._link.send(request)

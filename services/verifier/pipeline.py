@@ -84,7 +84,7 @@ class Pipeline:
         self._drained = asyncio.Event()
 
     def submit(self, request: verifier_pb2.ConnectRequest) -> None:
-        """Takes a slice in, or tells its origin what is wrong with it. Never waits: the stream's heartbeats would too."""
+        """Takes a slice in, or tells its origin what is wrong with it; never waits, or heartbeats would wait too."""
         arrived = time.monotonic()
         message = request.slice
         try:

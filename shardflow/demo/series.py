@@ -15,6 +15,7 @@ from shardflow.demo import report
 from shardflow.demo.prompts import LIVE_QUESTION
 from shardflow.demo.receipt import receipt
 from shardflow.demo.run import SEED, Sample, Schedule, measure, speculation
+from shardflow.errors import ShardflowError
 from shardflow.v1.orchestrator_pb2 import GetStatusResponse
 
 _WARM_UP_TOKENS = 8
@@ -66,7 +67,10 @@ def evaluate(
 
 
 def present(figures: dict[str, Any], console: Console, json_file: Path | None) -> None:
-    """Prints the tables and what they come to, and writes the figures to `json_file`, if there is one."""
+    """Prints the tables and what they come to, and writes the figures to `json_file`, if there is one.
+
+    Raises ShardflowError when the texts differ, which no mode of speculation may bring about.
+    """
     console.print(report.speed_table(figures), report.time_table(figures))
     carried = figures["relay_bytes"]
     paint.say(console, f"longest round trip of a link {figures['rtt_ms']:.1f} ms")
@@ -75,13 +79,12 @@ def present(figures: dict[str, Any], console: Console, json_file: Path | None) -
     if figures["speedup"] is not None:
         best = f"{figures['speedup']:.2f} with {figures['spec_arm']}"
         paint.say(console, f"speed-up {best}, the fastest mode of this run")
-    if figures["identical"]:
-        console.print(Text("texts identical in all modes and repetitions", style="bold green"))
-    else:
-        console.print(Text(f"texts differ: {', '.join(figures['differing'])}", style="bold red"))
     if json_file is not None:
         json_file.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
         paint.say(console, f"figures written to {json_file}")
+    if not figures["identical"]:
+        raise ShardflowError(f"texts differ: {', '.join(figures['differing'])}")
+    console.print(Text("texts identical in all modes and repetitions", style="bold green"))
 
 
 def _progress(console: Console) -> Progress:

@@ -12,20 +12,26 @@ class Relay:
         self.joined = 0
         self._server: asyncio.Server
         self._ends: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.address = "{}:{}".format(*self._server.sockets[0].getsockname())
 
     async def stop(self) -> None:
         self._server.close()
         self.cut()
-        await self._server.wait_closed()
+        await asyncio.gather(*self._serving)
 
     def cut(self) -> None:
         """Ends every connection; new ones are taken at once."""
         for end in self._ends:
             end.transport.abort()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
@@ -33,10 +39,11 @@ class Relay:
             host, _, port = request.split()[1].decode().rpartition(":")
             far_reader, far_writer = await asyncio.open_connection(host, int(port))
             self.joined += 1
-            self._ends |= {writer, far_writer}
+            ends = {writer, far_writer}
+            self._ends |= ends
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
             await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
-            self._ends -= {writer, far_writer}
+            self._ends -= ends
         writer.close()
 
 
