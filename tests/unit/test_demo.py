@@ -2,14 +2,16 @@
 
 import asyncio
 import io
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from shardflow import paint
 from shardflow.client import ShardflowClient, Token
-from shardflow.demo import report
+from shardflow.demo import report, series
 from shardflow.demo.prompts import CHAT, RAW, Question
 from shardflow.demo.receipt import receipt
 from shardflow.demo.run import Round, Sample, Schedule, measure
@@ -245,3 +247,12 @@ def test_every_source_has_its_colour_and_its_mark() -> None:
     tokens = [Token(1, "a", source) for source in ("target", "accepted", "corrected", "bonus")]
     assert [str(paint.token_text(token).style) for token in tokens] == ["default", "green", "yellow", "cyan"]
     assert paint.marks(tokens) == ".+x*"
+
+
+def test_texts_that_differ_fail_the_demonstration_once_its_figures_are_written(tmp_path: Path) -> None:
+    console = Console(file=io.StringIO())
+    figures = report.summarise([sample(), sample(k=4, text="z")], 86.0, {})
+    with pytest.raises(ShardflowError, match="texts differ: a"):
+        series.present(figures | {"receipt": {}}, console, tmp_path / "demo.json")
+    assert json.loads((tmp_path / "demo.json").read_text())["differing"] == ["a"]
+    series.present(report.summarise([sample(), sample(k=4)], 86.0, {}), console, None)

@@ -100,7 +100,9 @@ async def test_status_lists_the_links_of_orchestrator_and_shards(
 ) -> None:
     target.shards[0].description.next.MergeFrom(link_pb2.LinkStatus(address="v1:1", relay="r:9", rtt_ms=86))
     async with system(model, target, await start_draft(FakeDraft(often_right))) as running:
-        links = (await running.status()).links
+        status = await running.status()
+    links = status.links
+    assert status.problem == "shard 0 can not reach shard 1"
     assert [(link.dialler, link.peer, link.relay, link.connected) for link in links] == [
         ("orchestrator", "shard 0", "", True),
         ("orchestrator", "shard 1", "", True),
