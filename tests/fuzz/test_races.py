@@ -17,7 +17,7 @@ from tests.scripts import continuation, letters
 
 PROMPTS = ["hello", "a", "to be or not to be", "x" * 70]
 LENGTHS = (1, 7, 24)
-ENDLESS = 180
+LONG = 180
 
 
 @dataclass
@@ -49,7 +49,8 @@ class Storm:
         prompt, length, k = chance.choice(PROMPTS), chance.choice(LENGTHS), chance.choice([0, 2, 8])
         async with room:
             gives_up = number % 2 == 1
-            call = self.stub.Generate(ask(prompt, k=k, max_tokens=ENDLESS if gives_up else length), timeout=30)
+            length = LONG if gives_up else length
+            call = self.stub.Generate(ask(prompt, k=k, max_tokens=length), timeout=30)
             patience = asyncio.timeout(chance.uniform(0, 0.2) if gives_up else None)
             try:
                 async with patience:
@@ -129,7 +130,7 @@ async def test_over_the_tiny_model(tmp_path: Path) -> None:
         right = {
             (prompt, n): (await deployment.generate(prompt, k=0, max_tokens=n)).text
             for prompt in PROMPTS
-            for n in LENGTHS
+            for n in (*LENGTHS, LONG)
         }
         tasks_before = await tasks()
 
