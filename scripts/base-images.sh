@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Makes stand-ins for the public base images on a Debian machine that reaches package registries but no image registry.
-# usage: scripts/base-images.sh            needs root, docker, debootstrap and rustup; does nothing where the images exist
-# The Dockerfiles build on them unchanged: they hold the same system and tools, and trust what this machine trusts.
+# Brings the public base images; on a Debian machine that reaches package registries but no image registry, stand-ins.
+# usage: scripts/base-images.sh            needs docker, for stand-ins also root and rustup; does nothing where they exist
+# The Dockerfiles build on stand-ins unchanged: they hold the same system and tools, and trust what this machine trusts.
 set -euo pipefail
 
 work=$(mktemp -d)
 trap 'rm -rf "$work" "$work.log"' EXIT
 
-missing() {
-    ! docker image inspect "$1" >/dev/null 2>&1
+bring() { # TAG
+    docker image inspect "$1" >/dev/null 2>&1 || timeout 600 docker pull --quiet "$1" >/dev/null 2>&1
 }
 
 build() { # TAG; what it says is of interest only if it fails
@@ -63,10 +63,10 @@ EOD
 }
 
 make_image() { # FUNCTION TAG
-    missing "$2" || return 0
+    bring "$2" && return
     local started=$SECONDS
     "$1" "$2"
-    echo "base-images: stand-in $2 made in $((SECONDS - started)) s"
+    echo "base-images: no registry has $2; a stand-in was made in $((SECONDS - started)) s"
 }
 
 make_image debian debian:bookworm-slim

@@ -59,13 +59,11 @@ async def until(answer_is: Callable[[Completion], bool], client: ShardflowClient
     raise AssertionError(f"not within {within_s:g} s")
 
 
-async def test_up_answers_within_a_minute(stack: Stack, record_property: Callable[[str, object], None]) -> None:
+async def test_up_answers_within_a_minute(stack: Stack) -> None:
     began = time.monotonic()
     stack.compose("up", "--detach")
     await stack.first_token(within_s=60)
-    seconds = time.monotonic() - began
-    record_property("first_token_s", round(seconds, 1))
-    assert seconds < 60
+    assert time.monotonic() - began < 60
 
 
 async def test_the_text_is_that_of_local_processes(client: ShardflowClient, tmp_path: Path) -> None:
