@@ -55,6 +55,8 @@ def chat(address: str, system: str, timeout_s: float, options: Options, console:
             while (line := _read(console)) != "/quit":
                 if line == "/reset":
                     conversation.reset()
+                elif line.startswith("/"):
+                    paint.say(console, _HELP)
                 elif line:
                     _answer(runner, conversation, line, errors)
         finally:

@@ -143,7 +143,7 @@ def up(
 
 
 async def _up(topology: Topology, run_dir: Path) -> None:
-    _say(f"logs: {run_dir}")
+    _say(f"starting a deployment; logs: {run_dir}")
     async with running(topology, run_dir, _say) as cluster:
         _say(f"serving at {cluster.address}; metrics at http://{cluster.plan.orchestrator_metrics}/metrics")
         _say(f"OpenAI API at {cluster.playground}v1, playground at {cluster.playground}")

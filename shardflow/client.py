@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack, cast
 
 import grpc.aio
 
-from shardflow.errors import InvalidArgument, ShardflowError, from_rpc_code
+from shardflow.errors import InvalidArgument, ShardflowError, Unavailable, from_rpc_code
 from shardflow.transport import open_channel
 from shardflow.v1 import orchestrator_pb2 as pb
 from shardflow.v1 import orchestrator_pb2_grpc as rpc
@@ -143,6 +143,10 @@ class ShardflowClient:
 
     def _typed(self, error: grpc.aio.AioRpcError) -> Exception:
         details = error.details() or error.code().name
+        if "failed to connect to all addresses" in details:
+            return Unavailable(
+                f"nothing answers at {self._address}; `shardflow up` starts a deployment here ({details})"
+            )
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return TimeoutError(f"{self._address}: {details}")
         return from_rpc_code(error.code().value[0], f"{self._address}: {details}")

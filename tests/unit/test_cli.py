@@ -173,7 +173,7 @@ async def test_watching_goes_on_while_the_orchestrator_is_away() -> None:
     fake = FakeOrchestrator(state=deployments.healthy())
     async with ShardflowClient("127.0.0.1:1") as nobody:
         task = asyncio.create_task(watch(nobody, screen, 0.01))
-        await until(lambda: out.getvalue().count("error: 127.0.0.1:1: ") >= 2)
+        await until(lambda: out.getvalue().count("error: nothing answers at 127.0.0.1:1") >= 2)
         task.cancel()
     async with served(fake) as address, ShardflowClient(address) as client:
         task = asyncio.create_task(watch(client, screen, 0.01))
@@ -184,7 +184,7 @@ async def test_watching_goes_on_while_the_orchestrator_is_away() -> None:
 def test_a_conversation_is_sent_as_a_whole_until_it_is_reset(serve: Serve) -> None:
     fake = FakeOrchestrator(answer("Yes", "."))
     result = run(
-        "chat", "--address", serve(fake), "--system", "Be brief.", input="One?\n\nTwo?\n/reset\nThree?\n/quit\n"
+        "chat", "--address", serve(fake), "--system", "Be brief.", input="One?\n\nTwo?\n/halp\n/reset\nThree?\n/quit\n"
     )
     said = [[(message.role, message.content) for message in request.chat.messages] for request in fake.requests]
     system, yes = ("system", "Be brief."), ("assistant", "Yes.")
