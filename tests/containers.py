@@ -59,6 +59,14 @@ class Stack:
         self.http, self.grpc = f"127.0.0.1:{http}", f"127.0.0.1:{grpc}"
         self._variables = {"COMPOSE_PROJECT_NAME": project, "HTTP_PORT": str(http), "GRPC_PORT": str(grpc)}
         self._command = compose_command()
+        self.first_token_s = 0.0
+
+    async def up(self) -> None:
+        """Starts everything, and returns when a request has been answered; `first_token_s` is how long that took."""
+        began = time.monotonic()
+        self.compose("up", "--detach")
+        await self.first_token(within_s=120)
+        self.first_token_s = time.monotonic() - began
 
     def compose(self, *arguments: str) -> str:
         """Standard output of a compose command on this project."""
@@ -89,14 +97,14 @@ class Stack:
         kinds = (("ps", "-aq"), ("network", "ls", "-q"), ("volume", "ls", "-q"))
         return [found for kind in kinds for found in run("docker", *kind, *self._mine()).split()]
 
-    async def first_token(self, within_s: float) -> float:
-        """Seconds until a request is answered with a token; AssertionError if that takes longer than `within_s`."""
-        began = time.monotonic()
+    async def first_token(self, within_s: float) -> None:
+        """Returns when a request is answered with a token; AssertionError if that takes longer than `within_s`."""
+        deadline = time.monotonic() + within_s
         async with ShardflowClient(self.grpc) as client:
-            while (passed := time.monotonic() - began) < within_s:
+            while (left := deadline - time.monotonic()) > 0:
                 try:
-                    async for _ in client.generate("The capital of France is", max_tokens=1, timeout=within_s - passed):
-                        return time.monotonic() - began
+                    await client.complete("The capital of France is", max_tokens=1, timeout=left)
+                    return
                 except (Unavailable, TimeoutError):
                     await asyncio.sleep(0.1)
         raise AssertionError(f"no token within {within_s:g} s:\n{self.compose('logs', '--tail=20')}")

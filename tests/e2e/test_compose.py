@@ -8,7 +8,7 @@ import json
 import os
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -32,6 +32,7 @@ EVERY_CONTAINER = (*SERVICES, "model", "relay", "wanlink")
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     with containers.stack(f"shardflow-test-{os.getpid()}") as made:
+        asyncio.run(made.up())
         yield made
 
 
@@ -45,11 +46,8 @@ async def ask(client: ShardflowClient) -> Completion:
     return await client.complete(PROMPT, max_tokens=TOKENS, timeout=60)
 
 
-async def test_up_answers_within_a_minute(stack: Stack) -> None:
-    began = time.monotonic()
-    stack.compose("up", "--detach")
-    await stack.first_token(within_s=60)
-    assert time.monotonic() - began < 60
+def test_the_first_token_comes_within_a_minute_of_up(stack: Stack) -> None:
+    assert stack.first_token_s < 60
 
 
 async def test_the_text_is_that_of_local_processes(client: ShardflowClient, tmp_path: Path) -> None:

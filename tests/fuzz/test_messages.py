@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shardflow.transport import open_channel
 from shardflow.v1 import draft_pb2, link_pb2, orchestrator_pb2, tensor_pb2, verifier_pb2
 from tests.contract.messages import MESSAGES
-from tests.fuzz.deployment import Deployment, Host, deployed, resident_mib, settled, tasks, write_models
+from tests.fuzz.deployment import Deployment, Host, deployed, resident_mib, settled, write_models
 from tests.fuzz.mutating import payloads
 from tests.integration.verifier.harness import make_setup, make_slice
 from tests.orchestrating import ask, until
@@ -74,7 +74,7 @@ class Bench:
     async def stream(self, host: Host, path: str, payloads: list[bytes]) -> grpc.StatusCode:
         """The status of a stream that says all that and hangs up."""
         self.sent += len(payloads)
-        call = self.channel(host).stream_stream(f"/shardflow.v1.{path}")(timeout=10)
+        call = self.channel(host).stream_stream(f"/shardflow.v1.{path}")(timeout=20)
         with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):  # the service may end it before
             for payload in payloads:
                 await call.write(payload)
@@ -106,13 +106,13 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 @pytest.fixture(autouse=True)
 def unharmed(bench: Bench) -> Iterator[None]:
     """Another client's text is right during and after, and what was held for the hostile one is not held any more."""
-    before = bench.run(tasks())
+    before = bench.run(bench.deployment.tasks())
     resident, bench.sent = resident_mib(), 0
     witness = bench.run(_start(bench.text()))
     yield
     assert bench.run(witness) == bench.expected
     assert bench.run(bench.text()) == bench.expected
-    bench.run(until(lambda: not any(bench.deployment.held().values())))
+    bench.run(until(lambda: not any(bench.deployment.held().values()), 15))
     bench.run(settled(before))
     assert resident_mib() - resident < 64
     assert bench.sent >= 300

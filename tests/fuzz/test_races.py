@@ -132,7 +132,7 @@ async def test_over_the_tiny_model(tmp_path: Path) -> None:
             for prompt in PROMPTS
             for n in (*LENGTHS, LONG)
         }
-        tasks_before = await tasks()
+        tasks_before = await deployment.tasks()
 
         async def disturb(chance: random.Random) -> None:
             host = chance.choice([*deployment.shards, deployment.draft, None])
@@ -146,7 +146,7 @@ async def test_over_the_tiny_model(tmp_path: Path) -> None:
         for seed in (2, 3):  # the first fills pools and arenas that stay
             storm = Storm(deployment.stub, lambda *what: right[what], seed=seed, count=100, seconds=3.0, at_once=12)
             await storm.run(disturb, pause_s=1.0)
-            await until(lambda: not any(deployment.held().values()), 10)
+            await until(lambda: not any(deployment.held().values()), 15)
             await settled(tasks_before)
             resident.append(resident_mib())
             assert storm.finished >= 50
