@@ -95,8 +95,8 @@ async def test_activations_cross_the_relay(stack: Stack, client: ShardflowClient
 
 async def test_a_round_trip_to_the_other_region_takes_86_ms(client: ShardflowClient) -> None:
     shards = (await client.status()).shards
-    assert shards[0].rtt_ms < 20
-    assert 86 <= shards[1].rtt_ms < 100
+    assert shards[0].rtt_ms < shards[1].rtt_ms / 4
+    assert shards[1].rtt_ms >= 86
 
 
 def listeners(stack: Stack, *services: str) -> set[str]:

@@ -32,7 +32,7 @@ def test_the_demo_measures_what_it_promises(tmp_path: Path) -> None:
     figures = json.loads(file.read_text())
     assert figures["identical"] is True
     assert figures["speedup"] == pytest.approx(figures["tok_s_spec"] / figures["tok_s_plain"])
-    assert 86.0 <= figures["rtt_ms"] < 90.0
+    assert figures["rtt_ms"] >= 86.0
     assert 0.0 < figures["acceptance"] < 1.0
     assert 1.0 < figures["tokens_per_round"] < 5.0
     assert figures["relay_bytes"] > 3 * 2 * 7 * 576 * 4
@@ -40,7 +40,7 @@ def test_the_demo_measures_what_it_promises(tmp_path: Path) -> None:
     assert figures["arms"]["none"]["tokens_per_round"] == 1.0
     for part in ("total", "network", "compute", "draft", "queue", "other", "orchestrator"):
         assert figures["round_ms"][part] >= 0.0
-    assert 85.0 <= figures["round_ms"]["network"] < 100.0
+    assert 0.98 <= figures["round_ms"]["network"] / figures["rtt_ms"] <= 1.15  # the links, and nothing of the rest
     assert descendants() == []
 
 
