@@ -54,6 +54,7 @@ lint: setup ## run every check that is not a test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	scripts/check-shell.sh
+	$(BIN)/hadolint docker/*.Dockerfile
 	cd relay && cargo fmt --check && cargo clippy --all-targets --locked -- -D warnings
 
 check: lint ## run what CI runs
