@@ -1,4 +1,4 @@
-"""Channels and long-lived links between services: options that suit a WAN, the relay, heartbeats, reconnection."""
+"""Channels between services: options that suit a WAN, dialled directly or through the relay."""
 
 import grpc
 import grpc.aio

@@ -28,6 +28,7 @@ class Served:
     """What a request is checked against."""
 
     model: str
+    model_digest: str
     tokenizer: Tokenizer
     vocab_size: int
     max_session_tokens: int

@@ -79,6 +79,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             await self._draft.start(deployment, vocabulary_digest(self._settings.model))
         self._served = Served(
             model=self._name,
+            model_digest=deployment.model_digest,
             tokenizer=tokenizer,
             vocab_size=deployment.vocab_size,
             max_session_tokens=deployment.max_session_tokens,

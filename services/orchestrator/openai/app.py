@@ -157,7 +157,7 @@ class Api:
 
     def _fingerprint(self) -> str:
         """Stands for everything but the request that the text of a seed depends on: the weights and this software."""
-        digest = self._core.status().shards[0].describe.model_digest
+        digest = self._core.ready().model_digest
         return "fp_" + hashlib.sha256(f"{digest} {__version__}".encode()).hexdigest()[:10]
 
 

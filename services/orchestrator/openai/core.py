@@ -1,4 +1,4 @@
-"""What the HTTP layer needs of the orchestrator: the same iterator that gRPC serves, and how things stand."""
+"""What the HTTP layer needs of the orchestrator: what is served, and the same iterator that gRPC serves."""
 
 from collections.abc import AsyncGenerator
 from typing import Protocol
@@ -12,9 +12,6 @@ class Core(Protocol):
 
     def ready(self) -> Served:
         """What is served; Unavailable while starting or draining."""
-
-    def status(self) -> orchestrator_pb2.GetStatusResponse:
-        """How things stand; Unavailable while starting."""
 
     def generate(
         self, request: orchestrator_pb2.GenerateRequest, request_id: str

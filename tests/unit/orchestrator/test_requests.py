@@ -18,7 +18,7 @@ ROOM = 100
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     path = write_model(tmp_path_factory.mktemp("models") / "bytes")
-    return Served("bytes", Tokenizer(path), vocab_size=257, max_session_tokens=ROOM, default_mode=Mode(8))
+    return Served("bytes", "d", Tokenizer(path), vocab_size=257, max_session_tokens=ROOM, default_mode=Mode(8))
 
 
 def message(**fields: Any) -> orchestrator_pb2.GenerateRequest:
