@@ -58,7 +58,7 @@ class ProposeRequest(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., session: _Optional[str] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., hello: _Optional[_Union[_link_pb2.Hello, _Mapping]] = ..., ping: _Optional[_Union[_link_pb2.Ping, _Mapping]] = ...) -> None: ...
 
 class Extend(_message.Message):
-    __slots__ = ("base", "tokens", "hidden", "max_nodes", "max_depth", "max_children", "sampling", "prompt_tokens")
+    __slots__ = ("base", "tokens", "hidden", "max_nodes", "max_depth", "max_children", "sampling", "prompt_tokens", "max_levels", "min_gain", "min_probability", "calibration", "background")
     BASE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,11 @@ class Extend(_message.Message):
     MAX_CHILDREN_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_LEVELS_FIELD_NUMBER: _ClassVar[int]
+    MIN_GAIN_FIELD_NUMBER: _ClassVar[int]
+    MIN_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATION_FIELD_NUMBER: _ClassVar[int]
+    BACKGROUND_FIELD_NUMBER: _ClassVar[int]
     base: int
     tokens: _containers.RepeatedScalarFieldContainer[int]
     hidden: _tensor_pb2.Tensor
@@ -75,14 +80,19 @@ class Extend(_message.Message):
     max_children: int
     sampling: _sampling_pb2.SamplingParams
     prompt_tokens: int
-    def __init__(self, base: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., max_nodes: _Optional[int] = ..., max_depth: _Optional[int] = ..., max_children: _Optional[int] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., prompt_tokens: _Optional[int] = ...) -> None: ...
+    max_levels: int
+    min_gain: float
+    min_probability: float
+    calibration: _containers.RepeatedScalarFieldContainer[float]
+    background: bool
+    def __init__(self, base: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., max_nodes: _Optional[int] = ..., max_depth: _Optional[int] = ..., max_children: _Optional[int] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., max_levels: _Optional[int] = ..., min_gain: _Optional[float] = ..., min_probability: _Optional[float] = ..., calibration: _Optional[_Iterable[float]] = ..., background: _Optional[bool] = ...) -> None: ...
 
 class Forget(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ProposeResponse(_message.Message):
-    __slots__ = ("request_id", "session", "tree", "failure", "pong", "queue_ms", "compute_ms")
+    __slots__ = ("request_id", "session", "tree", "failure", "pong", "queue_ms", "compute_ms", "levels")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +100,7 @@ class ProposeResponse(_message.Message):
     PONG_FIELD_NUMBER: _ClassVar[int]
     QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_MS_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     session: str
     tree: Tree
@@ -97,7 +108,8 @@ class ProposeResponse(_message.Message):
     pong: _link_pb2.Pong
     queue_ms: float
     compute_ms: float
-    def __init__(self, request_id: _Optional[int] = ..., session: _Optional[str] = ..., tree: _Optional[_Union[Tree, _Mapping]] = ..., failure: _Optional[_Union[DraftFailure, _Mapping]] = ..., pong: _Optional[_Union[_link_pb2.Pong, _Mapping]] = ..., queue_ms: _Optional[float] = ..., compute_ms: _Optional[float] = ...) -> None: ...
+    levels: int
+    def __init__(self, request_id: _Optional[int] = ..., session: _Optional[str] = ..., tree: _Optional[_Union[Tree, _Mapping]] = ..., failure: _Optional[_Union[DraftFailure, _Mapping]] = ..., pong: _Optional[_Union[_link_pb2.Pong, _Mapping]] = ..., queue_ms: _Optional[float] = ..., compute_ms: _Optional[float] = ..., levels: _Optional[int] = ...) -> None: ...
 
 class Tree(_message.Message):
     __slots__ = ("tokens", "parents", "logprobs")

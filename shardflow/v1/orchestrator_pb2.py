@@ -28,47 +28,55 @@ from shardflow.v1 import sampling_pb2 as shardflow_dot_v1_dot_sampling__pb2
 from shardflow.v1 import verifier_pb2 as shardflow_dot_v1_dot_verifier__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fshardflow/v1/orchestrator.proto\x12\x0cshardflow.v1\x1a\x18shardflow/v1/draft.proto\x1a\x17shardflow/v1/link.proto\x1a\x1bshardflow/v1/sampling.proto\x1a\x1bshardflow/v1/verifier.proto\"u\n\x0bSpeculation\x12+\n\x04none\x18\x01 \x01(\x0b\x32\x1b.shardflow.v1.NoSpeculationH\x00\x12\x31\n\x06linear\x18\x02 \x01(\x0b\x32\x1f.shardflow.v1.LinearSpeculationH\x00\x42\x06\n\x04mode\"\x0f\n\rNoSpeculation\"\x1e\n\x11LinearSpeculation\x12\t\n\x01k\x18\x01 \x01(\r\"\xf4\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x16.shardflow.v1.TokenIdsH\x00\x12\"\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x12.shardflow.v1.ChatH\x00\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.shardflow.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x12\n\nignore_eos\x18\x08 \x01(\x08\x12\x10\n\x08logprobs\x18\t \x01(\x08\x12\x14\n\x0ctop_logprobs\x18\n \x01(\r\x12.\n\x0bspeculation\x18\x0b \x01(\x0b\x32\x19.shardflow.v1.Speculation\x12\x15\n\rround_records\x18\x0c \x01(\x08\x42\x08\n\x06promptB\r\n\x0b_max_tokens\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"3\n\x04\x43hat\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.shardflow.v1.ChatMessage\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\x97\x01\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12)\n\x06source\x18\x03 \x01(\x0e\x32\x19.shardflow.v1.TokenSource\x12\x14\n\x07logprob\x18\x04 \x01(\x02H\x00\x88\x01\x01\x12\'\n\x03top\x18\x05 \x03(\x0b\x32\x1a.shardflow.v1.TokenLogprobB\n\n\x08_logprob\"z\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x0e\n\x06rounds\x18\x03 \x01(\r\x12\x16\n\x0e\x64rafted_tokens\x18\x04 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x05 \x01(\r\"\xe9\x01\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x06tokens\x18\x02 \x03(\x0b\x32\x13.shardflow.v1.Token\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x31\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x1a.shardflow.v1.FinishReason\x12\"\n\x05usage\x18\x05 \x01(\x0b\x32\x13.shardflow.v1.Usage\x12)\n\x06rounds\x18\x06 \x03(\x0b\x32\x19.shardflow.v1.RoundRecord\x12\x0c\n\x04seed\x18\x07 \x01(\x04\"\xf8\x01\n\x0bRoundRecord\x12\x10\n\x08round_ms\x18\x01 \x01(\x01\x12\x10\n\x08\x64raft_ms\x18\x02 \x01(\x01\x12\x12\n\nnetwork_ms\x18\x03 \x01(\x01\x12\x17\n\x0forchestrator_ms\x18\x04 \x01(\x01\x12)\n\x06stages\x18\x05 \x03(\x0b\x32\x19.shardflow.v1.StageTiming\x12\x16\n\x0e\x64rafted_tokens\x18\x06 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x07 \x01(\r\x12\x0f\n\x07prefill\x18\x08 \x01(\x08\x12\x14\n\x0c\x64raft_tokens\x18\t \x03(\r\x12\x15\n\rdraft_parents\x18\n \x03(\x11\"\x12\n\x10GetStatusRequest\"\xf0\x02\n\x11GetStatusResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x12\n\nnum_layers\x18\x02 \x01(\r\x12\x1a\n\x12max_session_tokens\x18\x03 \x01(\r\x12)\n\x06shards\x18\x04 \x03(\x0b\x32\x19.shardflow.v1.ShardStatus\x12(\n\x05\x64raft\x18\x05 \x01(\x0b\x32\x19.shardflow.v1.DraftStatus\x12\x17\n\x0f\x61\x63tive_requests\x18\x06 \x01(\r\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x1b\n\x13\x64\x65\x66\x61ult_speculation\x18\x08 \x01(\t\x12\x0f\n\x07problem\x18\t \x01(\t\x12\'\n\x05links\x18\n \x03(\x0b\x32\x18.shardflow.v1.LinkStatus\x12\x15\n\routput_tokens\x18\x0b \x01(\x04\x12\x16\n\x0e\x64rafted_tokens\x18\x0c \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\r \x01(\x04\"\xcc\x01\n\x0bShardStatus\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\r\n\x05relay\x18\x03 \x01(\t\x12\x0e\n\x06rtt_ms\x18\x04 \x01(\x01\x12\x30\n\x08\x64\x65scribe\x18\x05 \x01(\x0b\x32\x1e.shardflow.v1.DescribeResponse\x12\x1c\n\x0f\x63lock_offset_ms\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\x0e\x63lock_error_ms\x18\x07 \x01(\x01\x42\x12\n\x10_clock_offset_ms\"\x9c\x01\n\x0b\x44raftStatus\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\r\n\x05model\x18\x03 \x01(\t\x12\x12\n\nacceptance\x18\x04 \x01(\x01\x12\x35\n\x08\x64\x65scribe\x18\x05 \x01(\x0b\x32#.shardflow.v1.DescribeDraftResponse\x12\x0f\n\x07problem\x18\x06 \x01(\t*\x93\x01\n\x0bTokenSource\x12\x1c\n\x18TOKEN_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n\x13TOKEN_SOURCE_TARGET\x10\x01\x12\x19\n\x15TOKEN_SOURCE_ACCEPTED\x10\x02\x12\x1a\n\x16TOKEN_SOURCE_CORRECTED\x10\x03\x12\x16\n\x12TOKEN_SOURCE_BONUS\x10\x04*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xb0\x01\n\x13OrchestratorService\x12K\n\x08Generate\x12\x1d.shardflow.v1.GenerateRequest\x1a\x1e.shardflow.v1.GenerateResponse0\x01\x12L\n\tGetStatus\x12\x1e.shardflow.v1.GetStatusRequest\x1a\x1f.shardflow.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fshardflow/v1/orchestrator.proto\x12\x0cshardflow.v1\x1a\x18shardflow/v1/draft.proto\x1a\x17shardflow/v1/link.proto\x1a\x1bshardflow/v1/sampling.proto\x1a\x1bshardflow/v1/verifier.proto\"\x86\x02\n\x0bSpeculation\x12+\n\x04none\x18\x01 \x01(\x0b\x32\x1b.shardflow.v1.NoSpeculationH\x00\x12\x31\n\x06linear\x18\x02 \x01(\x0b\x32\x1f.shardflow.v1.LinearSpeculationH\x00\x12-\n\x04tree\x18\x03 \x01(\x0b\x32\x1d.shardflow.v1.TreeSpeculationH\x00\x12\x31\n\x06lookup\x18\x04 \x01(\x0b\x32\x1f.shardflow.v1.LookupSpeculationH\x00\x12-\n\x04\x61uto\x18\x05 \x01(\x0b\x32\x1d.shardflow.v1.AutoSpeculationH\x00\x42\x06\n\x04mode\"\x0f\n\rNoSpeculation\"\x1e\n\x11LinearSpeculation\x12\t\n\x01k\x18\x01 \x01(\r\" \n\x0fTreeSpeculation\x12\r\n\x05nodes\x18\x01 \x01(\r\"\x13\n\x11LookupSpeculation\"\x11\n\x0f\x41utoSpeculation\"\xf4\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x16.shardflow.v1.TokenIdsH\x00\x12\"\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x12.shardflow.v1.ChatH\x00\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.shardflow.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x12\n\nignore_eos\x18\x08 \x01(\x08\x12\x10\n\x08logprobs\x18\t \x01(\x08\x12\x14\n\x0ctop_logprobs\x18\n \x01(\r\x12.\n\x0bspeculation\x18\x0b \x01(\x0b\x32\x19.shardflow.v1.Speculation\x12\x15\n\rround_records\x18\x0c \x01(\x08\x42\x08\n\x06promptB\r\n\x0b_max_tokens\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"3\n\x04\x43hat\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.shardflow.v1.ChatMessage\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\x97\x01\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12)\n\x06source\x18\x03 \x01(\x0e\x32\x19.shardflow.v1.TokenSource\x12\x14\n\x07logprob\x18\x04 \x01(\x02H\x00\x88\x01\x01\x12\'\n\x03top\x18\x05 \x03(\x0b\x32\x1a.shardflow.v1.TokenLogprobB\n\n\x08_logprob\"z\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x0e\n\x06rounds\x18\x03 \x01(\r\x12\x16\n\x0e\x64rafted_tokens\x18\x04 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x05 \x01(\r\"\xe9\x01\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x06tokens\x18\x02 \x03(\x0b\x32\x13.shardflow.v1.Token\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x31\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x1a.shardflow.v1.FinishReason\x12\"\n\x05usage\x18\x05 \x01(\x0b\x32\x13.shardflow.v1.Usage\x12)\n\x06rounds\x18\x06 \x03(\x0b\x32\x19.shardflow.v1.RoundRecord\x12\x0c\n\x04seed\x18\x07 \x01(\x04\"\xfa\x02\n\x0bRoundRecord\x12\x10\n\x08round_ms\x18\x01 \x01(\x01\x12\x10\n\x08\x64raft_ms\x18\x02 \x01(\x01\x12\x12\n\nnetwork_ms\x18\x03 \x01(\x01\x12\x17\n\x0forchestrator_ms\x18\x04 \x01(\x01\x12)\n\x06stages\x18\x05 \x03(\x0b\x32\x19.shardflow.v1.StageTiming\x12\x16\n\x0e\x64rafted_tokens\x18\x06 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x07 \x01(\r\x12\x0f\n\x07prefill\x18\x08 \x01(\x08\x12\x14\n\x0c\x64raft_tokens\x18\t \x03(\r\x12\x15\n\rdraft_parents\x18\n \x03(\x11\x12\x30\n\rdraft_sources\x18\x0b \x03(\x0e\x32\x19.shardflow.v1.GuessSource\x12\x1b\n\x13\x64raft_probabilities\x18\x0c \x03(\x02\x12\x18\n\x10\x61\x63\x63\x65pted_guesses\x18\r \x03(\r\x12\x17\n\x0f\x64raft_hidden_ms\x18\x0e \x01(\x01\"\x12\n\x10GetStatusRequest\"\xf0\x02\n\x11GetStatusResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x12\n\nnum_layers\x18\x02 \x01(\r\x12\x1a\n\x12max_session_tokens\x18\x03 \x01(\r\x12)\n\x06shards\x18\x04 \x03(\x0b\x32\x19.shardflow.v1.ShardStatus\x12(\n\x05\x64raft\x18\x05 \x01(\x0b\x32\x19.shardflow.v1.DraftStatus\x12\x17\n\x0f\x61\x63tive_requests\x18\x06 \x01(\r\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x1b\n\x13\x64\x65\x66\x61ult_speculation\x18\x08 \x01(\t\x12\x0f\n\x07problem\x18\t \x01(\t\x12\'\n\x05links\x18\n \x03(\x0b\x32\x18.shardflow.v1.LinkStatus\x12\x15\n\routput_tokens\x18\x0b \x01(\x04\x12\x16\n\x0e\x64rafted_tokens\x18\x0c \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\r \x01(\x04\"\xcc\x01\n\x0bShardStatus\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\r\n\x05relay\x18\x03 \x01(\t\x12\x0e\n\x06rtt_ms\x18\x04 \x01(\x01\x12\x30\n\x08\x64\x65scribe\x18\x05 \x01(\x0b\x32\x1e.shardflow.v1.DescribeResponse\x12\x1c\n\x0f\x63lock_offset_ms\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\x0e\x63lock_error_ms\x18\x07 \x01(\x01\x42\x12\n\x10_clock_offset_ms\"\x9c\x01\n\x0b\x44raftStatus\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\r\n\x05model\x18\x03 \x01(\t\x12\x12\n\nacceptance\x18\x04 \x01(\x01\x12\x35\n\x08\x64\x65scribe\x18\x05 \x01(\x0b\x32#.shardflow.v1.DescribeDraftResponse\x12\x0f\n\x07problem\x18\x06 \x01(\t*\x93\x01\n\x0bTokenSource\x12\x1c\n\x18TOKEN_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n\x13TOKEN_SOURCE_TARGET\x10\x01\x12\x19\n\x15TOKEN_SOURCE_ACCEPTED\x10\x02\x12\x1a\n\x16TOKEN_SOURCE_CORRECTED\x10\x03\x12\x16\n\x12TOKEN_SOURCE_BONUS\x10\x04*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02*u\n\x0bGuessSource\x12\x1c\n\x18GUESS_SOURCE_UNSPECIFIED\x10\x00\x12\x16\n\x12GUESS_SOURCE_DRAFT\x10\x01\x12\x15\n\x11GUESS_SOURCE_TEXT\x10\x02\x12\x19\n\x15GUESS_SOURCE_RECYCLED\x10\x03\x32\xb0\x01\n\x13OrchestratorService\x12K\n\x08Generate\x12\x1d.shardflow.v1.GenerateRequest\x1a\x1e.shardflow.v1.GenerateResponse0\x01\x12L\n\tGetStatus\x12\x1e.shardflow.v1.GetStatusRequest\x1a\x1f.shardflow.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardflow.v1.orchestrator_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOKENSOURCE']._serialized_start=2348
-  _globals['_TOKENSOURCE']._serialized_end=2495
-  _globals['_FINISHREASON']._serialized_start=2497
-  _globals['_FINISHREASON']._serialized_end=2592
-  _globals['_SPECULATION']._serialized_start=158
-  _globals['_SPECULATION']._serialized_end=275
-  _globals['_NOSPECULATION']._serialized_start=277
-  _globals['_NOSPECULATION']._serialized_end=292
-  _globals['_LINEARSPECULATION']._serialized_start=294
-  _globals['_LINEARSPECULATION']._serialized_end=324
-  _globals['_GENERATEREQUEST']._serialized_start=327
-  _globals['_GENERATEREQUEST']._serialized_end=699
-  _globals['_TOKENIDS']._serialized_start=701
-  _globals['_TOKENIDS']._serialized_end=724
-  _globals['_CHAT']._serialized_start=726
-  _globals['_CHAT']._serialized_end=777
-  _globals['_CHATMESSAGE']._serialized_start=779
-  _globals['_CHATMESSAGE']._serialized_end=823
-  _globals['_TOKEN']._serialized_start=826
-  _globals['_TOKEN']._serialized_end=977
-  _globals['_USAGE']._serialized_start=979
-  _globals['_USAGE']._serialized_end=1101
-  _globals['_GENERATERESPONSE']._serialized_start=1104
-  _globals['_GENERATERESPONSE']._serialized_end=1337
-  _globals['_ROUNDRECORD']._serialized_start=1340
-  _globals['_ROUNDRECORD']._serialized_end=1588
-  _globals['_GETSTATUSREQUEST']._serialized_start=1590
-  _globals['_GETSTATUSREQUEST']._serialized_end=1608
-  _globals['_GETSTATUSRESPONSE']._serialized_start=1611
-  _globals['_GETSTATUSRESPONSE']._serialized_end=1979
-  _globals['_SHARDSTATUS']._serialized_start=1982
-  _globals['_SHARDSTATUS']._serialized_end=2186
-  _globals['_DRAFTSTATUS']._serialized_start=2189
-  _globals['_DRAFTSTATUS']._serialized_end=2345
-  _globals['_ORCHESTRATORSERVICE']._serialized_start=2595
-  _globals['_ORCHESTRATORSERVICE']._serialized_end=2771
+  _globals['_TOKENSOURCE']._serialized_start=2698
+  _globals['_TOKENSOURCE']._serialized_end=2845
+  _globals['_FINISHREASON']._serialized_start=2847
+  _globals['_FINISHREASON']._serialized_end=2942
+  _globals['_GUESSSOURCE']._serialized_start=2944
+  _globals['_GUESSSOURCE']._serialized_end=3061
+  _globals['_SPECULATION']._serialized_start=159
+  _globals['_SPECULATION']._serialized_end=421
+  _globals['_NOSPECULATION']._serialized_start=423
+  _globals['_NOSPECULATION']._serialized_end=438
+  _globals['_LINEARSPECULATION']._serialized_start=440
+  _globals['_LINEARSPECULATION']._serialized_end=470
+  _globals['_TREESPECULATION']._serialized_start=472
+  _globals['_TREESPECULATION']._serialized_end=504
+  _globals['_LOOKUPSPECULATION']._serialized_start=506
+  _globals['_LOOKUPSPECULATION']._serialized_end=525
+  _globals['_AUTOSPECULATION']._serialized_start=527
+  _globals['_AUTOSPECULATION']._serialized_end=544
+  _globals['_GENERATEREQUEST']._serialized_start=547
+  _globals['_GENERATEREQUEST']._serialized_end=919
+  _globals['_TOKENIDS']._serialized_start=921
+  _globals['_TOKENIDS']._serialized_end=944
+  _globals['_CHAT']._serialized_start=946
+  _globals['_CHAT']._serialized_end=997
+  _globals['_CHATMESSAGE']._serialized_start=999
+  _globals['_CHATMESSAGE']._serialized_end=1043
+  _globals['_TOKEN']._serialized_start=1046
+  _globals['_TOKEN']._serialized_end=1197
+  _globals['_USAGE']._serialized_start=1199
+  _globals['_USAGE']._serialized_end=1321
+  _globals['_GENERATERESPONSE']._serialized_start=1324
+  _globals['_GENERATERESPONSE']._serialized_end=1557
+  _globals['_ROUNDRECORD']._serialized_start=1560
+  _globals['_ROUNDRECORD']._serialized_end=1938
+  _globals['_GETSTATUSREQUEST']._serialized_start=1940
+  _globals['_GETSTATUSREQUEST']._serialized_end=1958
+  _globals['_GETSTATUSRESPONSE']._serialized_start=1961
+  _globals['_GETSTATUSRESPONSE']._serialized_end=2329
+  _globals['_SHARDSTATUS']._serialized_start=2332
+  _globals['_SHARDSTATUS']._serialized_end=2536
+  _globals['_DRAFTSTATUS']._serialized_start=2539
+  _globals['_DRAFTSTATUS']._serialized_end=2695
+  _globals['_ORCHESTRATORSERVICE']._serialized_start=3064
+  _globals['_ORCHESTRATORSERVICE']._serialized_end=3240
 # @@protoc_insertion_point(module_scope)

@@ -24,6 +24,13 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_UNSPECIFIED: _ClassVar[FinishReason]
     FINISH_REASON_STOP: _ClassVar[FinishReason]
     FINISH_REASON_LENGTH: _ClassVar[FinishReason]
+
+class GuessSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GUESS_SOURCE_UNSPECIFIED: _ClassVar[GuessSource]
+    GUESS_SOURCE_DRAFT: _ClassVar[GuessSource]
+    GUESS_SOURCE_TEXT: _ClassVar[GuessSource]
+    GUESS_SOURCE_RECYCLED: _ClassVar[GuessSource]
 TOKEN_SOURCE_UNSPECIFIED: TokenSource
 TOKEN_SOURCE_TARGET: TokenSource
 TOKEN_SOURCE_ACCEPTED: TokenSource
@@ -32,14 +39,24 @@ TOKEN_SOURCE_BONUS: TokenSource
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
+GUESS_SOURCE_UNSPECIFIED: GuessSource
+GUESS_SOURCE_DRAFT: GuessSource
+GUESS_SOURCE_TEXT: GuessSource
+GUESS_SOURCE_RECYCLED: GuessSource
 
 class Speculation(_message.Message):
-    __slots__ = ("none", "linear")
+    __slots__ = ("none", "linear", "tree", "lookup", "auto")
     NONE_FIELD_NUMBER: _ClassVar[int]
     LINEAR_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
+    LOOKUP_FIELD_NUMBER: _ClassVar[int]
+    AUTO_FIELD_NUMBER: _ClassVar[int]
     none: NoSpeculation
     linear: LinearSpeculation
-    def __init__(self, none: _Optional[_Union[NoSpeculation, _Mapping]] = ..., linear: _Optional[_Union[LinearSpeculation, _Mapping]] = ...) -> None: ...
+    tree: TreeSpeculation
+    lookup: LookupSpeculation
+    auto: AutoSpeculation
+    def __init__(self, none: _Optional[_Union[NoSpeculation, _Mapping]] = ..., linear: _Optional[_Union[LinearSpeculation, _Mapping]] = ..., tree: _Optional[_Union[TreeSpeculation, _Mapping]] = ..., lookup: _Optional[_Union[LookupSpeculation, _Mapping]] = ..., auto: _Optional[_Union[AutoSpeculation, _Mapping]] = ...) -> None: ...
 
 class NoSpeculation(_message.Message):
     __slots__ = ()
@@ -50,6 +67,20 @@ class LinearSpeculation(_message.Message):
     K_FIELD_NUMBER: _ClassVar[int]
     k: int
     def __init__(self, k: _Optional[int] = ...) -> None: ...
+
+class TreeSpeculation(_message.Message):
+    __slots__ = ("nodes",)
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: int
+    def __init__(self, nodes: _Optional[int] = ...) -> None: ...
+
+class LookupSpeculation(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AutoSpeculation(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class GenerateRequest(_message.Message):
     __slots__ = ("model", "text", "token_ids", "chat", "sampling", "max_tokens", "stop", "ignore_eos", "logprobs", "top_logprobs", "speculation", "round_records")
@@ -146,7 +177,7 @@ class GenerateResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., rounds: _Optional[_Iterable[_Union[RoundRecord, _Mapping]]] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class RoundRecord(_message.Message):
-    __slots__ = ("round_ms", "draft_ms", "network_ms", "orchestrator_ms", "stages", "drafted_tokens", "accepted_tokens", "prefill", "draft_tokens", "draft_parents")
+    __slots__ = ("round_ms", "draft_ms", "network_ms", "orchestrator_ms", "stages", "drafted_tokens", "accepted_tokens", "prefill", "draft_tokens", "draft_parents", "draft_sources", "draft_probabilities", "accepted_guesses", "draft_hidden_ms")
     ROUND_MS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_MS_FIELD_NUMBER: _ClassVar[int]
     NETWORK_MS_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +188,10 @@ class RoundRecord(_message.Message):
     PREFILL_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_PARENTS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_GUESSES_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_HIDDEN_MS_FIELD_NUMBER: _ClassVar[int]
     round_ms: float
     draft_ms: float
     network_ms: float
@@ -167,7 +202,11 @@ class RoundRecord(_message.Message):
     prefill: bool
     draft_tokens: _containers.RepeatedScalarFieldContainer[int]
     draft_parents: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, round_ms: _Optional[float] = ..., draft_ms: _Optional[float] = ..., network_ms: _Optional[float] = ..., orchestrator_ms: _Optional[float] = ..., stages: _Optional[_Iterable[_Union[_verifier_pb2.StageTiming, _Mapping]]] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., prefill: _Optional[bool] = ..., draft_tokens: _Optional[_Iterable[int]] = ..., draft_parents: _Optional[_Iterable[int]] = ...) -> None: ...
+    draft_sources: _containers.RepeatedScalarFieldContainer[GuessSource]
+    draft_probabilities: _containers.RepeatedScalarFieldContainer[float]
+    accepted_guesses: _containers.RepeatedScalarFieldContainer[int]
+    draft_hidden_ms: float
+    def __init__(self, round_ms: _Optional[float] = ..., draft_ms: _Optional[float] = ..., network_ms: _Optional[float] = ..., orchestrator_ms: _Optional[float] = ..., stages: _Optional[_Iterable[_Union[_verifier_pb2.StageTiming, _Mapping]]] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., prefill: _Optional[bool] = ..., draft_tokens: _Optional[_Iterable[int]] = ..., draft_parents: _Optional[_Iterable[int]] = ..., draft_sources: _Optional[_Iterable[_Union[GuessSource, str]]] = ..., draft_probabilities: _Optional[_Iterable[float]] = ..., accepted_guesses: _Optional[_Iterable[int]] = ..., draft_hidden_ms: _Optional[float] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ()

@@ -39,7 +39,7 @@ DESCRIBE = verifier_pb2.DescribeResponse(
 )  # fmt: skip
 EXTEND = draft_pb2.Extend(
     base=1, tokens=[2, 300], hidden=TENSOR, max_nodes=4, max_depth=5, max_children=6, sampling=SAMPLING,
-    prompt_tokens=8,
+    prompt_tokens=8, max_levels=9, min_gain=0.5, min_probability=0.25, calibration=[-1, -2], background=True,
 )  # fmt: skip
 TREE = draft_pb2.Tree(tokens=[1, 300], parents=[-1, 0], logprobs=[-0.5, -1])
 DRAFT_FAILURE = draft_pb2.DraftFailure(code=9, message="m", known_tokens=3)
@@ -51,7 +51,8 @@ TOKEN = orchestrator_pb2.Token(id=1, text="t", source=orchestrator_pb2.TOKEN_SOU
 USAGE = orchestrator_pb2.Usage(prompt_tokens=1, completion_tokens=2, rounds=3, drafted_tokens=4, accepted_tokens=5)
 RECORD = orchestrator_pb2.RoundRecord(
     round_ms=1, draft_ms=2, network_ms=4, orchestrator_ms=8, stages=[STAGE], drafted_tokens=6, accepted_tokens=7,
-    prefill=True, draft_tokens=[9], draft_parents=[-1],
+    prefill=True, draft_tokens=[9], draft_parents=[-1], draft_sources=[orchestrator_pb2.GUESS_SOURCE_TEXT],
+    draft_probabilities=[0.5], accepted_guesses=[0], draft_hidden_ms=14,
 )  # fmt: skip
 SHARD_STATUS = orchestrator_pb2.ShardStatus(
     address="a", connected=True, relay="r", rtt_ms=4, describe=DESCRIBE, clock_offset_ms=6, clock_error_ms=7
@@ -88,7 +89,7 @@ MESSAGES: dict[str, Message] = {
     "forget": draft_pb2.ProposeRequest(request_id=1, session="s", forget=draft_pb2.Forget()),
     "hello to a draft": draft_pb2.ProposeRequest(hello=HELLO),
     "ping to a draft": draft_pb2.ProposeRequest(ping=PING),
-    "tree": draft_pb2.ProposeResponse(request_id=1, session="s", tree=TREE, queue_ms=1, compute_ms=2),
+    "tree": draft_pb2.ProposeResponse(request_id=1, session="s", tree=TREE, queue_ms=1, compute_ms=2, levels=3),
     "failure of a draft": draft_pb2.ProposeResponse(request_id=1, session="s", failure=DRAFT_FAILURE),
     "pong of a draft": draft_pb2.ProposeResponse(pong=PONG),
     "description of a draft": DESCRIBE_DRAFT,
@@ -96,6 +97,9 @@ MESSAGES: dict[str, Message] = {
     "token ids": _generate(token_ids=orchestrator_pb2.TokenIds(ids=[1, 300])),
     "chat": _generate(chat=CHAT),
     "no speculation": orchestrator_pb2.Speculation(none=orchestrator_pb2.NoSpeculation()),
+    "tree speculation": orchestrator_pb2.Speculation(tree=orchestrator_pb2.TreeSpeculation(nodes=1)),
+    "lookup speculation": orchestrator_pb2.Speculation(lookup=orchestrator_pb2.LookupSpeculation()),
+    "auto speculation": orchestrator_pb2.Speculation(auto=orchestrator_pb2.AutoSpeculation()),
     "answer": orchestrator_pb2.GenerateResponse(
         request_id="r", tokens=[TOKEN], text="t", finish_reason=orchestrator_pb2.FINISH_REASON_LENGTH, usage=USAGE,
         rounds=[RECORD], seed=7,
