@@ -105,14 +105,14 @@ class OrchestratorMetrics:
         )
         self.draft_tokens = Counter(
             "shardflow_draft_tokens_total",
-            "Guesses sent to the target, by depth (1 is the first).",
-            ["depth"],
+            "Guesses sent to the target, by depth (1 is the first) and source: draft, text or recycled.",
+            ["depth", "source"],
             registry=registry,
         )
         self.accepted_tokens = Counter(
             "shardflow_accepted_tokens_total",
-            "Guesses that the target chose too, by depth.",
-            ["depth"],
+            "Guesses that the target chose too, by depth and source.",
+            ["depth", "source"],
             registry=registry,
         )
         self.round_seconds = Histogram(

@@ -5,6 +5,7 @@ the target chooses a candidate of the draft, by depth, rank and the draft's own 
 """
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -98,4 +99,4 @@ def cell(depth: int, rank: int, confidence: float) -> int:
 def typical(confidences: Sequence[float] = CONFIDENCES) -> list[float]:
     """A confidence in the middle of each cell, highest first: what a candidate of the cell may expect at the outset."""
     bounds = [1.0, *confidences, confidences[-1] / 4]
-    return [(high * low) ** 0.5 for high, low in zip(bounds, bounds[1:], strict=False)]
+    return [(high * low) ** 0.5 for high, low in itertools.pairwise(bounds)]

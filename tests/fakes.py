@@ -133,7 +133,7 @@ class FakeDraft(draft_pb2_grpc.DraftServiceServicer):
         text = self.sessions[session] = [*known[: extend.base], *extend.tokens]
         self._check(extend, len(text))
         tree = draft_pb2.Tree()
-        for node in range(extend.max_nodes):
+        for node in range(min(extend.max_nodes, extend.max_depth)):
             tree.tokens.append(self._guess([*text, *tree.tokens]))
             tree.parents.append(node - 1)
             tree.logprobs.append(-0.5)
@@ -141,7 +141,7 @@ class FakeDraft(draft_pb2_grpc.DraftServiceServicer):
         return draft_pb2.ProposeResponse(tree=tree)
 
     def _check(self, extend: draft_pb2.Extend, length: int) -> None:
-        if not extend.tokens:
+        if not extend.tokens and extend.base != length:
             self.violations.append("draft: no token")
         if self.description.hidden_size:
             count = length - max(extend.base, extend.prompt_tokens)  # of output tokens told

@@ -6,8 +6,8 @@ from typing import Annotated
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import NoDecode
 
-from services.orchestrator.policy import Mode
 from shardflow.config import Peer, ServiceSettings, split_address
+from shardflow.speculation import MODES, Mode
 
 
 class OrchestratorSettings(ServiceSettings):
@@ -20,7 +20,7 @@ class OrchestratorSettings(ServiceSettings):
     )
     draft: Annotated[Peer | None, NoDecode] = Field(None, description="Draft service, host:port[@relay]; unset: none.")
     speculation: Annotated[Mode, NoDecode] = Field(
-        Mode(8), description="What a request gets that does not choose: `none` or `linear:K`."
+        Mode("auto"), description=f"What a request gets that does not choose: {MODES}."
     )
     http_listen: str | None = Field(
         None, description="Address that serves the OpenAI API and the playground over HTTP; unset: none."

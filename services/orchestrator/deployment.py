@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from services.orchestrator.policy import MAX_NODES
 from shardflow.errors import FailedPrecondition
+from shardflow.speculation import MAX_NODES
 from shardflow.v1 import draft_pb2, tensor_pb2, verifier_pb2
 
 MAX_SLICE_BYTES = 2 << 20  # of hidden states; longer messages cost a WAN an extra round trip

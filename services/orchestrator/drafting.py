@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from services.orchestrator.deployment import Deployment, check_draft
-from services.orchestrator.rounds import Tree
+from services.orchestrator.guessing.drafted import Drafted, read_tree
 from shardflow.config import Peer
-from shardflow.errors import FailedPrecondition, ShardflowError, Unavailable, from_rpc_code
+from shardflow.errors import FailedPrecondition, Unavailable, from_rpc_code
 from shardflow.link import Link, describe
 from shardflow.v1 import draft_pb2, draft_pb2_grpc, sampling_pb2, tensor_pb2
 
@@ -22,6 +22,29 @@ _LEFT_ALONE_S = 30.0
 _START_WAIT_S = 10.0
 
 DraftLink = Link[draft_pb2.ProposeRequest, draft_pb2.ProposeResponse]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """How large a tree is wanted; the fields are those of `Extend` in `draft.proto`."""
+
+    max_nodes: int
+    max_depth: int
+    max_children: int = 8
+    max_levels: int = 0
+    min_gain: float = 0.0
+    min_probability: float = 0.0
+    calibration: Sequence[float] = ()
+    background: bool = False
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What the draft has grown, and what the last of it took."""
+
+    drafted: Drafted
+    levels: int  # forward passes
+    compute_ms: float
 
 
 @dataclass
@@ -124,32 +147,31 @@ class DraftClient:
     def _silence(self) -> str:
         return f"the draft did not answer within {self._timeout_s:g} s and is left alone for a while"
 
-    async def propose(self, session: DraftSession, tokens: Sequence[int], k: int) -> Tree:
-        """A chain of at most `k` guesses below `tokens`; a typed error if there is none to be had."""
+    async def propose(self, session: DraftSession, tokens: Sequence[int], ask: Ask) -> Proposal:
+        """The tree below `tokens`; a typed error if there is none to be had. Asked again, it grows on."""
         assert self._target is not None  # started
         if trouble := self.trouble:
             raise Unavailable(trouble)
         if time.monotonic() < session.silent_until:
             raise Unavailable(self._silence)
-        answer = await self._extend(session, tokens, k)
+        text = list(tokens)  # as it is now: it may have grown when the answer comes
+        answer = await self._extend(session, text, ask)
         if answer.failure.code == _FAILED_PRECONDITION and answer.failure.known_tokens < session.known:
             session.known = answer.failure.known_tokens
-            answer = await self._extend(session, tokens, k)
+            answer = await self._extend(session, text, ask)
         if answer.HasField("failure"):
             raise from_rpc_code(answer.failure.code, f"draft: {answer.failure.message}")
-        session.known = len(tokens)
-        tree = Tree(list(answer.tree.tokens), list(answer.tree.parents))
-        if fault := tree.fault(k):
-            raise ShardflowError(f"draft: {fault}")
-        return tree.cut(self._target.vocab_size)
+        session.known = len(text)
+        drafted = read_tree(answer.tree, ask.max_nodes, self._target.vocab_size)
+        return Proposal(drafted, answer.levels, answer.compute_ms)
 
     def forget(self, session: str) -> None:
         """Frees the draft's state of a session, if the draft is there; a lost draft has lost it anyway."""
         if self.link.connected:
             self.link.send(draft_pb2.ProposeRequest(session=session, forget=draft_pb2.Forget()))
 
-    async def _extend(self, session: DraftSession, tokens: Sequence[int], k: int) -> draft_pb2.ProposeResponse:
-        base = min(session.known, len(tokens) - 1)
+    async def _extend(self, session: DraftSession, tokens: Sequence[int], ask: Ask) -> draft_pb2.ProposeResponse:
+        base = min(session.known, len(tokens))
         request = draft_pb2.ProposeRequest(
             request_id=next(self._ids),
             session=session.session,
@@ -157,11 +179,16 @@ class DraftClient:
                 base=base,
                 tokens=tokens[base:],
                 hidden=session.hidden_from(base) if self.wants_hidden else None,
-                max_nodes=k,
-                max_depth=k,
-                max_children=1,
+                max_nodes=ask.max_nodes,
+                max_depth=ask.max_depth,
+                max_children=ask.max_children,
                 sampling=session.sampling,
                 prompt_tokens=session.prompt_tokens,
+                max_levels=ask.max_levels,
+                min_gain=ask.min_gain,
+                min_probability=ask.min_probability,
+                calibration=ask.calibration,
+                background=ask.background,
             ),
         )
         answer: asyncio.Future[draft_pb2.ProposeResponse] = asyncio.get_running_loop().create_future()

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from services.orchestrator.deployment import chunk_rows
 from services.orchestrator.drafting import DraftClient, DraftSession
-from services.orchestrator.policy import Mode, chain_length
+from services.orchestrator.guessing.building import Room
+from services.orchestrator.guessing.guesser import Learned
+from services.orchestrator.guessing.select import select
 from services.orchestrator.rounds import Rows, Source, Stage, Timing, Tree, next_base, plan, sources
 from services.orchestrator.shards import ShardPool
 from services.orchestrator.transcript import Transcript
 from shardflow.errors import FailedPrecondition, ShardflowError, Unavailable
 from shardflow.metrics import OrchestratorMetrics
+from shardflow.speculation import MAX_NODES, Mode
 from shardflow.v1 import sampling_pb2, verifier_pb2
 
 logger = logging.getLogger(__name__)
@@ -49,9 +52,10 @@ class Round:
 
     tokens: Sequence[Committed]
     tree: Tree
-    accepted_depths: Sequence[int]  # of the guesses that became output, from 1
+    accepted: Sequence[int]  # guesses of the tree that became output, from the first on
     timing: Timing
     prefill: bool
+    hidden_ms: float  # model time of the draft for which nobody waited
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Generation:
         transcript: Transcript,
         shards: ShardPool,
         draft: DraftClient | None,
+        learned: Learned,
         limits: Limits,
         metrics: OrchestratorMetrics,
         arrived: float,
@@ -80,12 +85,13 @@ class Generation:
         self._request = request
         self._transcript = transcript
         self._shards = shards
-        self._draft = draft if request.mode.k else None
         self._limits = limits
         self._metrics = metrics
-        self._want_hidden = self._draft is not None and self._draft.wants_hidden
+        self._want_hidden = draft is not None and draft.wants_hidden and request.mode.drafts
         self._last_commit = arrived
         self._draft_session = DraftSession(request.session, request.sampling, transcript.prompt_tokens)
+        self._costs = learned.costs
+        self._guesser = select(request.mode, draft, self._draft_session, transcript.tokens, learned, metrics)
         self._epoch = 0
         self._round = 0
         self._base = 0
@@ -100,16 +106,15 @@ class Generation:
                 yield await self._run_round()
         finally:
             self._shards.release(self._request.session)
-            if self._draft is not None:
-                self._draft.forget(self._request.session)
+            self._guesser.close()
 
     async def _run_round(self) -> Round:
         started = time.monotonic()
         prefill = self._transcript.output_tokens == 0
-        tree = Tree() if prefill else await self._propose()
+        tree = Tree() if prefill else await self._guesser.tree(self._room())
         drafted = time.monotonic()
         rows, verdict, sent, arrived = await self._verify(tree)
-        tokens, accepted_depths = self._commit(rows, verdict)
+        tokens = self._commit(rows, verdict)
         round_began, self._last_commit = self._last_commit, time.monotonic()
         timing = Timing(
             round_ms=(self._last_commit - round_began) * 1000,
@@ -117,23 +122,22 @@ class Generation:
             flight_ms=(arrived - sent) * 1000,
             stages=[Stage(s.shard, s.queue_ms, s.compute_ms, s.other_ms, s.batch_rows) for s in verdict.stages],
         )
-        return Round(tokens, tree, accepted_depths, timing, prefill)
+        accepted = tree.path([token.token_id for token in tokens if token.source is Source.ACCEPTED])
+        self._learn(rows, timing, tokens, prefill)
+        hidden_ms, self._guesser.hidden_ms = self._guesser.hidden_ms, 0.0
+        return Round(tokens, tree, accepted, timing, prefill, hidden_ms)
 
-    async def _propose(self) -> Tree:
-        """The draft's guesses; none if it fails, which changes the speed and a metric, never the text."""
-        if self._draft is None:
-            return Tree()
-        transcript = self._transcript
-        free = min(self._request.max_session_tokens, self._draft.max_session_tokens) - len(transcript.tokens)
-        k = chain_length(self._request.mode, remaining_tokens=transcript.remaining, free_positions=free)
-        if k == 0:
-            return Tree()
-        try:
-            return await self._draft.propose(self._draft_session, transcript.tokens, k)
-        except ShardflowError as error:
-            self._metrics.draft_failures.inc()
-            logger.warning("round without a draft: %s", error)
-            return Tree()
+    def _room(self) -> Room:
+        """Guesses worth sending: a path of n brings n + 1 tokens, and all must fit the session's KV cache."""
+        free = self._request.max_session_tokens - len(self._transcript.tokens)
+        return Room(max(0, min(free, MAX_NODES)), max(0, min(free, self._transcript.remaining - 1)))
+
+    def _learn(self, rows: Rows, timing: Timing, tokens: Sequence[Committed], prefill: bool) -> None:
+        self._costs.learn_pass(timing, len(rows.tokens), self._last_commit)
+        if not prefill:
+            self._costs.learn_round(timing, len(rows.tokens), len(tokens))
+        start = len(self._transcript.tokens) - len(tokens)
+        self._guesser.learn(start, [token.choice.top_ids for token in tokens])
 
     async def _verify(self, tree: Tree) -> tuple[Rows, verifier_pb2.Verdict, float, float]:
         """One round on the shards; rebuilds the session on them after a fault, for as long as patience lasts."""
@@ -145,6 +149,7 @@ class Generation:
             slices[-1].want_verdict = True
             self._round += len(slices)
             try:
+                self._guesser.ahead()
                 verdict, sent, arrived = await self._shards.verify(slices, self._limits.round_timeout_s)
                 return rows[-1], verdict, sent, arrived
             except (Unavailable, FailedPrecondition) as error:
@@ -203,8 +208,8 @@ class Generation:
             max_tokens=request.max_session_tokens,
         )
 
-    def _commit(self, rows: Rows, verdict: verifier_pb2.Verdict) -> tuple[list[Committed], list[int]]:
-        """Commits a verdict's tokens one by one until the text ends; also the depths of the accepted guesses."""
+    def _commit(self, rows: Rows, verdict: verifier_pb2.Verdict) -> list[Committed]:
+        """Commits a verdict's tokens one by one until the text ends."""
         accepted = list(verdict.accepted_rows)
         ids = [*(rows.tokens[row] for row in accepted[1:]), verdict.next_token]
         committed = []
@@ -215,5 +220,4 @@ class Generation:
         if verdict.HasField("hidden"):
             self._draft_session.add_hidden(verdict.hidden, len(committed))
         self._base, self._keep = next_base(rows, accepted)
-        guesses = sum(1 for token in committed if token.source is Source.ACCEPTED)
-        return committed, list(range(1, guesses + 1))
+        return committed

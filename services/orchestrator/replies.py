@@ -1,7 +1,7 @@
 """From rounds to the messages that clients read, and to metrics."""
 
 from services.orchestrator.generation import Committed, Round
-from services.orchestrator.rounds import Source
+from services.orchestrator.rounds import GuessSource, Source
 from services.orchestrator.transcript import Finish
 from shardflow.metrics import OrchestratorMetrics
 from shardflow.v1 import orchestrator_pb2, verifier_pb2
@@ -11,6 +11,11 @@ _SOURCES = {
     Source.ACCEPTED: orchestrator_pb2.TOKEN_SOURCE_ACCEPTED,
     Source.CORRECTED: orchestrator_pb2.TOKEN_SOURCE_CORRECTED,
     Source.BONUS: orchestrator_pb2.TOKEN_SOURCE_BONUS,
+}
+_GUESS_SOURCES = {
+    GuessSource.DRAFT: orchestrator_pb2.GUESS_SOURCE_DRAFT,
+    GuessSource.TEXT: orchestrator_pb2.GUESS_SOURCE_TEXT,
+    GuessSource.RECYCLED: orchestrator_pb2.GUESS_SOURCE_RECYCLED,
 }
 FINISH_REASONS = {
     Finish.STOP: orchestrator_pb2.FINISH_REASON_STOP,
@@ -49,10 +54,14 @@ def record(done: Round) -> orchestrator_pb2.RoundRecord:
             for stage in timing.stages
         ],
         drafted_tokens=len(done.tree.tokens),
-        accepted_tokens=len(done.accepted_depths),
+        accepted_tokens=len(done.accepted),
         prefill=done.prefill,
         draft_tokens=done.tree.tokens,
         draft_parents=done.tree.parents,
+        draft_sources=[_GUESS_SOURCES[source] for source in done.tree.sources],
+        draft_probabilities=done.tree.probabilities,
+        accepted_guesses=done.accepted,
+        draft_hidden_ms=done.hidden_ms,
     )
 
 
@@ -64,10 +73,11 @@ def observe(metrics: OrchestratorMetrics, done: Round) -> None:
     if done.prefill:
         return
     metrics.tokens_per_round.observe(len(done.tokens))
-    for depth in done.tree.depths():
-        metrics.draft_tokens.labels(depth=str(depth)).inc()
-    for depth in done.accepted_depths:
-        metrics.accepted_tokens.labels(depth=str(depth)).inc()
+    depths = [str(depth) for depth in done.tree.depths()]
+    for depth, source in zip(depths, done.tree.sources, strict=True):
+        metrics.draft_tokens.labels(depth=depth, source=source.value).inc()
+    for guess in done.accepted:
+        metrics.accepted_tokens.labels(depth=depths[guess], source=done.tree.sources[guess].value).inc()
     _observe_timing(metrics, done)
 
 

@@ -5,8 +5,8 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.orchestrator.policy import MAX_NODES, Mode
 from shardflow.errors import InvalidArgument, NotFound, PromptTooLong
+from shardflow.speculation import Mode
 from shardflow.tokenizer import Tokenizer
 from shardflow.v1 import orchestrator_pb2, sampling_pb2
 
@@ -147,11 +147,7 @@ def _sampling(message: sampling_pb2.SamplingParams, vocab_size: int) -> sampling
 
 
 def _mode(message: orchestrator_pb2.Speculation, default: Mode) -> Mode:
-    kind = message.WhichOneof("mode")
-    if kind is None:
-        return default
-    if kind == "none":
-        return Mode(0)
-    if not 1 <= message.linear.k <= MAX_NODES:
-        raise InvalidArgument(f"speculation.linear.k: {message.linear.k} where 1 to {MAX_NODES} was expected")
-    return Mode(message.linear.k)
+    try:
+        return Mode.read(message) or default
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error

@@ -10,12 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
+class GuessSource(enum.Enum):
+    """Where a guess came from."""
+
+    DRAFT = "draft"
+    TEXT = "text"
+    RECYCLED = "recycled"
+
+
 @dataclass(frozen=True)
 class Tree:
     """Guesses below the newest committed token; `parents[i]` is an earlier node, or -1."""
 
     tokens: Sequence[int] = ()
     parents: Sequence[int] = ()
+    sources: Sequence[GuessSource] = ()
+    probabilities: Sequence[float] = ()  # that the target reaches the guess, as expected
 
     def depths(self) -> list[int]:
         """Depth of each node, from 1."""
@@ -24,27 +34,14 @@ class Tree:
             depths.append(1 if parent < 0 else depths[parent] + 1)
         return depths
 
-    def fault(self, max_nodes: int) -> str | None:
-        """What is wrong with a tree that was to have at most `max_nodes`; None if nothing is."""
-        if len(self.tokens) > max_nodes:
-            return f"{len(self.tokens)} nodes where at most {max_nodes} were asked for"
-        if len(self.tokens) != len(self.parents):
-            return f"{len(self.parents)} parents for {len(self.tokens)} nodes"
-        if any(not -1 <= parent < node for node, parent in enumerate(self.parents)):
-            return f"parents {list(self.parents)} do not come before their children"
-        return None
-
-    def cut(self, vocab_size: int) -> "Tree":
-        """The tree without nodes outside the target's vocabulary and what hangs below them."""
-        kept: dict[int, int] = {-1: -1}
-        tokens: list[int] = []
-        parents: list[int] = []
-        for node, (token, parent) in enumerate(zip(self.tokens, self.parents, strict=True)):
-            if token < vocab_size and parent in kept:
-                kept[node] = len(tokens)
-                tokens.append(token)
-                parents.append(kept[parent])
-        return Tree(tokens, parents)
+    def path(self, guesses: Sequence[int]) -> list[int]:
+        """The nodes from the text down that carry `guesses`; of siblings with the same token the first."""
+        nodes: list[int] = []
+        for guess in guesses:
+            above = nodes[-1] if nodes else -1
+            steps = zip(self.parents, self.tokens, strict=True)
+            nodes.append(next(node for node, step in enumerate(steps) if step == (above, guess)))
+        return nodes
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from services.orchestrator import replies, state
 from services.orchestrator.config import OrchestratorSettings
 from services.orchestrator.drafting import DraftClient
 from services.orchestrator.generation import Generation, Limits, Plan, Round
+from services.orchestrator.guessing.guesser import Learned
 from services.orchestrator.openai.server import HttpServer
-from services.orchestrator.policy import MAX_NODES
 from services.orchestrator.requests import Request, Served, read_request
 from services.orchestrator.shards import ShardPool
 from services.orchestrator.transcript import Transcript
@@ -24,6 +24,7 @@ from shardflow.errors import ShardflowError, Unavailable
 from shardflow.link import Link
 from shardflow.metrics import OrchestratorMetrics
 from shardflow.refusals import refuse
+from shardflow.speculation import MAX_NODES
 from shardflow.tokenizer import Tokenizer, vocabulary_digest
 from shardflow.transport import status_code
 from shardflow.v1 import orchestrator_pb2, orchestrator_pb2_grpc
@@ -58,6 +59,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         self._active = 0
         self._idle = asyncio.Event()
         self._totals = state.Totals()
+        self._learned = Learned()
 
     def register(self, server: grpc.aio.Server) -> None:
         """Adds this servicer."""
@@ -193,7 +195,9 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
             logprobs=request.logprobs,
             top_logprobs=request.top_logprobs,
         )
-        return Generation(plan, transcript, self._shards, self._draft, self._limits, self._metrics, arrived)
+        return Generation(
+            plan, transcript, self._shards, self._draft, self._learned, self._limits, self._metrics, arrived
+        )
 
     def _observe(self, done: Round, usage: orchestrator_pb2.Usage, arrived: float, last: float) -> float:
         """Counts one round; returns the time of its commit."""
@@ -208,7 +212,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         usage.rounds += 1
         usage.completion_tokens += len(done.tokens)
         usage.drafted_tokens += len(done.tree.tokens)
-        usage.accepted_tokens += len(done.accepted_depths)
+        usage.accepted_tokens += len(done.accepted)
         self._totals.add(done)
         return now
 

@@ -24,7 +24,7 @@ class Totals:
         """Counts one round."""
         self.output += len(done.tokens)
         self.drafted += len(done.tree.tokens)
-        self.accepted += len(done.accepted_depths)
+        self.accepted += len(done.accepted)
 
 
 def status(shards: ShardPool, draft: DraftClient | None, totals: Totals) -> orchestrator_pb2.GetStatusResponse:

@@ -46,6 +46,7 @@ async def test_a_fault_after_a_round_whose_rows_must_be_gathered(
     def wrong_and_right(tree: draft_pb2.Tree) -> None:
         tree.tokens[:] = [33, tree.tokens[0]]
         tree.parents[:] = [-1, -1]
+        tree.logprobs[:] = [-0.5, -1.0]
 
     draft = await start_draft(FakeDraft(letters))
     draft.shape = wrong_and_right

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.policy import Mode
 from services.orchestrator.requests import Served, read_request
 from shardflow.errors import InvalidArgument, NotFound
+from shardflow.speculation import Mode
 from shardflow.tokenizer import Tokenizer
 from shardflow.v1 import orchestrator_pb2
 from tests.orchestrating import write_model
@@ -18,7 +18,7 @@ ROOM = 100
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     path = write_model(tmp_path_factory.mktemp("models") / "bytes")
-    return Served("bytes", "d", Tokenizer(path), vocab_size=257, max_session_tokens=ROOM, default_mode=Mode(8))
+    return Served("bytes", "d", Tokenizer(path), vocab_size=257, max_session_tokens=ROOM, default_mode=Mode("auto"))
 
 
 def message(**fields: Any) -> orchestrator_pb2.GenerateRequest:
@@ -34,7 +34,12 @@ def test_defaults(served: Served) -> None:
     request = read_request(message(), served)
     assert list(request.prompt) == list(b"hello")
     assert (request.max_tokens, request.eos_ids, list(request.stops)) == (95, {EOS}, [])
-    assert (request.mode, request.logprobs, request.top_logprobs, request.round_records) == (Mode(8), False, 0, False)
+    assert (request.mode, request.logprobs, request.top_logprobs, request.round_records) == (
+        Mode("auto"),
+        False,
+        0,
+        False,
+    )
     assert request.sampling.temperature == 0
 
 
@@ -70,7 +75,12 @@ def test_ignored_end_of_sequence(served: Served) -> None:
 
 @pytest.mark.parametrize(
     ("speculation", "mode"),
-    [({}, Mode(8)), ({"none": {}}, Mode(0)), ({"linear": {"k": 1}}, Mode(1)), ({"linear": {"k": 64}}, Mode(64))],
+    [
+        ({}, Mode("auto")),
+        ({"none": {}}, Mode("none")),
+        ({"linear": {"k": 64}}, Mode("linear", 64)),
+        ({"lookup": {}}, Mode("lookup")),
+    ],
 )
 def test_speculation(served: Served, speculation: dict[str, Any], mode: Mode) -> None:
     assert read_request(message(speculation=speculation), served).mode == mode

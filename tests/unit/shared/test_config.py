@@ -6,7 +6,6 @@ from typing import Literal
 import pytest
 
 from services.orchestrator.config import OrchestratorSettings
-from services.orchestrator.policy import Mode
 from shardflow.config import (
     Peer,
     ServiceSettings,
@@ -16,6 +15,7 @@ from shardflow.config import (
     proxy_exclusions,
     split_address,
 )
+from shardflow.speculation import Mode
 
 
 class Settings(ServiceSettings):
@@ -117,7 +117,7 @@ def test_settings_of_the_orchestrator() -> None:
     flags = ["--model", "m", "--shards", "a:1, b.internal:2@r:3", "--draft", "d:4", "--speculation", "linear:4"]
     settings = load(OrchestratorSettings, flags, "prog")
     assert settings.shards == (Peer("a:1"), Peer("b.internal:2", "r:3"))
-    assert (settings.draft, settings.speculation) == (Peer("d:4"), Mode(4))
+    assert (settings.draft, settings.speculation) == (Peer("d:4"), Mode("linear", 4))
 
 
 def test_settings_of_the_orchestrator_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_settings_of_the_orchestrator_from_the_environment(monkeypatch: pytest.M
         monkeypatch.setenv(f"SHARDFLOW_{name}", value)
     settings = load(OrchestratorSettings, [], "prog")
     assert settings.shards == (Peer("a:1"), Peer("b:2"))
-    assert (settings.draft, settings.speculation) == (Peer("d:4"), Mode(0))
+    assert (settings.draft, settings.speculation) == (Peer("d:4"), Mode("none"))
 
 
 def test_problems_of_the_orchestrators_settings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +135,7 @@ def test_problems_of_the_orchestrators_settings(capsys: pytest.CaptureFixture[st
         "prog: --shards / SHARDFLOW_SHARDS: Value error, 'b' is not host:port",
         "prog: --draft / SHARDFLOW_DRAFT: Value error, 'd' is not host:port",
         "prog: --speculation / SHARDFLOW_SPECULATION: Value error, "
-        "'linear:99' is neither `none` nor `linear:K` with K from 1 to 64",
+        "'linear:99' is none of `none`, `linear:K`, `tree:N`, `lookup` or `auto`, with K and N from 1 to 64",
     ]
 
 

@@ -1,0 +1,1 @@
+"""Where guesses come from, what they are worth, and how many of them a round carries."""
