@@ -15,7 +15,7 @@ from services.orchestrator.openai.requests import (
     Part,
     Sampled,
 )
-from services.orchestrator.policy import Mode
+from shardflow.speculation import Mode
 from shardflow.v1 import orchestrator_pb2, sampling_pb2
 
 _COMPLETION_TOKENS = 16  # what /v1/completions gives who does not say
@@ -125,12 +125,9 @@ def _speculation(extras: Extras | None) -> orchestrator_pb2.Speculation:
     if extras is None or extras.speculation is None:
         return orchestrator_pb2.Speculation()
     try:
-        mode = Mode.parse(extras.speculation)
+        return Mode.parse(extras.speculation).message()
     except ValueError as error:
         raise wrong("shardflow.speculation", str(error)) from error
-    if mode.k == 0:
-        return orchestrator_pb2.Speculation(none=orchestrator_pb2.NoSpeculation())
-    return orchestrator_pb2.Speculation(linear=orchestrator_pb2.LinearSpeculation(k=mode.k))
 
 
 def _message(index: int, message: Message) -> orchestrator_pb2.ChatMessage:
