@@ -1,8 +1,9 @@
 """Measures the whole path: two shards 86 ms apart, greedy, the three raw prompts with 60 tokens each, interleaved.
 
-Two deployments, one after the other: with the shipped head as draft (K = 0, 1, 2, 3, 4), and with the target as its own
-draft (K = 0, 8). All processes run with real-time priority where that is allowed, so that other work on the machine
-does not count. Writes `results/wan.json`; exits 1 if a bar fails. Run from the top: `python -m benchmarks.bench_wan`.
+Two deployments, one after the other: with the shipped head as draft in several modes, and with the target as its own
+draft, without speculation and with 8 guesses a round. All processes run with real-time priority where that is allowed,
+so that other work on the machine does not count. Writes `results/wan.json`; exits 1 if a bar fails.
+Run from the top: `python -m benchmarks.bench_wan`.
 """
 
 import asyncio
@@ -25,18 +26,18 @@ RESULT = Path(__file__).resolve().parent / "results" / "wan.json"
 TOKENS = 60
 REPETITIONS = 3
 DELAY_MS = 43.0
-HEAD_KS = (0, 1, 2, 3, 4)
-SELF_KS = (0, 8)
+HEAD_MODES = ("none", "linear:1", "linear:2", "linear:3", "linear:4")
+SELF_MODES = ("none", "linear:8")
 
 
 def main() -> int:
     scheduling = _real_time()
-    head = asyncio.run(run(DEFAULT_DRAFT, HEAD_KS))
-    own = asyncio.run(run(DEFAULT_MODEL, SELF_KS))
+    head = asyncio.run(run(DEFAULT_DRAFT, HEAD_MODES))
+    own = asyncio.run(run(DEFAULT_MODEL, SELF_MODES))
     bars = judge(head, own)
     conditions = {
         "scheduling": scheduling, "tokens": TOKENS, "repetitions": REPETITIONS, "one_way_delay_ms": DELAY_MS,
-        "prompts": [question.text for question in RAW], "temperature": 0, "order": "all K of a prompt side by side",
+        "prompts": [question.text for question in RAW], "temperature": 0, "order": "all modes of a prompt side by side",
     }  # fmt: skip
     result = {"figures": {"head": head, "self": own}, "bars": bars, "receipt": receipt(**conditions)}
     RESULT.parent.mkdir(exist_ok=True)
@@ -46,18 +47,18 @@ def main() -> int:
     return 0 if all(bar["holds"] for bar in bars.values()) else 1
 
 
-async def run(draft: Path, ks: tuple[int, ...]) -> dict[str, Any]:
-    """The figures of one deployment, after a warm-up of each K that does not count."""
-    schedule = Schedule(ks, RAW, (), TOKENS, 0, REPETITIONS, 0)
+async def run(draft: Path, modes: tuple[str, ...]) -> dict[str, Any]:
+    """The figures of one deployment, after a warm-up of each mode that does not count."""
+    schedule = Schedule(modes, RAW, (), TOKENS, 0, REPETITIONS, 0)
     samples: list[Sample] = []
     with tempfile.TemporaryDirectory() as folder:
         topology = Topology(draft=draft, delay_ms=DELAY_MS)
         async with running(topology, Path(folder), print) as cluster, ShardflowClient(cluster.address) as client:
-            for k in ks:
-                await measure(client, RAW[0], k, -1, TOKENS)
+            for mode in modes:
+                await measure(client, RAW[0], mode, -1, TOKENS)
             before = await cluster.relay_bytes()
-            for question, k, repetition in schedule.runs():
-                samples.append(await measure(client, question, k, repetition, TOKENS))
+            for question, mode, repetition in schedule.runs():
+                samples.append(await measure(client, question, mode, repetition, TOKENS))
             after = await cluster.relay_bytes()
             rtt_ms = (await client.status()).shards[-1].rtt_ms
     moved = {direction: after[direction] - before[direction] for direction in after}

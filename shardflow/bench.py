@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from shardflow.client import ShardflowClient, parse_speculation
+from shardflow.client import ShardflowClient
 from shardflow.demo import series
 from shardflow.demo.prompts import Question
 from shardflow.demo.run import Schedule
@@ -20,8 +20,7 @@ class Bench:
 
     address: str
     prompts: Path
-    modes: str
-    """Separated by commas."""
+    modes: tuple[str, ...]
     max_tokens: int
     repetitions: int
     limit: int | None
@@ -45,7 +44,7 @@ class Bench:
     def _schedule(self) -> Schedule:
         questions = read_questions(self.prompts, chat=not self.raw, limit=self.limit)
         return Schedule(
-            ks=read_modes(self.modes),
+            modes=self.modes,
             raw=questions if self.raw else (),
             chat=() if self.raw else questions,
             raw_tokens=self.max_tokens,
@@ -67,12 +66,6 @@ def read_questions(file: Path, *, chat: bool, limit: int | None) -> tuple[Questi
     if not lines:
         raise InvalidArgument(f"prompts: {file} has no line")
     return tuple(_question(number, line, chat) for number, line in enumerate(lines[:limit], start=1))
-
-
-def read_modes(text: str) -> tuple[int, ...]:
-    """`none,linear:4` -> (0, 4): guesses a round of each mode; InvalidArgument names one that is none."""
-    modes = [parse_speculation(part.strip()) for part in text.split(",")]
-    return tuple(dict.fromkeys(mode.linear.k for mode in modes))
 
 
 def _question(number: int, line: str, chat: bool) -> Question:

@@ -23,6 +23,7 @@ from shardflow.demo.play import Show
 from shardflow.demo.prompts import CHAT, RAW
 from shardflow.demo.run import Schedule
 from shardflow.errors import ShardflowError
+from shardflow.speculation import Mode
 from shardflow.topology import DEFAULT_DRAFT, DEFAULT_MODEL, Topology
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -42,7 +43,7 @@ def generate(
     top_p: flags.TopP = 1.0,
     seed: flags.Seed = None,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")] = None,
-    speculation: flags.Mode = None,
+    speculation: flags.Speculation = None,
     timeout: flags.Timeout = 300.0,
 ) -> None:
     """Ask for one answer and stream it; in a terminal, colours tell accepted from corrected tokens."""
@@ -70,7 +71,7 @@ def chat(
     temperature: flags.Temperature = 0.0,
     top_p: flags.TopP = 1.0,
     seed: flags.Seed = None,
-    speculation: flags.Mode = None,
+    speculation: flags.Speculation = None,
     timeout: flags.Timeout = 300.0,
 ) -> None:
     """Talk: each line is a question; /reset forgets the conversation, /quit ends it, Ctrl-C stops an answer."""
@@ -106,7 +107,7 @@ def doctor(address: flags.Where = _ADDRESS) -> None:
 def bench(
     prompts: Annotated[Path, typer.Option(help="Spec-Bench's JSON lines (first turns), or one prompt a line.")],
     address: flags.Where = _ADDRESS,
-    modes: Annotated[str, typer.Option(help="Modes to compare, separated by commas.")] = "none,linear:2",
+    modes: flags.Modes = "none,linear:2",
     max_tokens: flags.MaxTokens = 64,
     repetitions: Annotated[int, typer.Option(min=1, help="Of each prompt, per mode.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first prompts of the file.")] = None,
@@ -114,7 +115,7 @@ def bench(
     json_file: flags.JsonFile = None,
 ) -> None:
     """Measure a deployment on a file of prompts, all modes side by side; greedy, so that the texts must be the same."""
-    work = Bench(address, prompts, modes, max_tokens, repetitions, limit, raw, json_file)
+    work = Bench(address, prompts, flags.modes(modes), max_tokens, repetitions, limit, raw, json_file)
     _run(work.run(console))
 
 
@@ -125,7 +126,7 @@ def up(
     shards: Annotated[int, typer.Option(min=1, help="Verifier shards; all but the first stand behind the relay.")] = 2,
     delay_ms: flags.Delay = 43.0,
     direct: Annotated[bool, typer.Option("--direct", help="Without relay and emulated links.")] = False,
-    speculation: Annotated[str, typer.Option(help="Default mode, `none` or `linear:K`.")] = "linear:2",
+    speculation: flags.DefaultSpeculation = "linear:2",
     port: flags.Port = 50051,
     http_port: flags.HttpPort = 8000,
 ) -> None:
@@ -158,9 +159,7 @@ def demo(
     prompts: Annotated[str, typer.Option(help="`raw`, `chat` or `all`.")] = "all",
     repetitions: Annotated[int, typer.Option(min=1, help="Of each raw prompt, per mode.")] = 3,
     chat_repetitions: Annotated[int, typer.Option(min=1, help="Of each chat question, per mode.")] = 1,
-    k: Annotated[
-        str, typer.Option(help="Guesses a round to compare, 0 for no speculation, separated by commas.")
-    ] = "0,4,8",
+    modes: flags.Modes = "none,linear:4,linear:8",
     tokens: Annotated[int, typer.Option(min=2, help="Tokens of each raw answer.")] = 60,
     chat_tokens: Annotated[int, typer.Option(min=2, help="Tokens of a chat answer at most.")] = 16,
     model: flags.Model = DEFAULT_MODEL,
@@ -170,7 +169,7 @@ def demo(
     if prompts not in ("raw", "chat", "all"):
         raise typer.BadParameter(f"{prompts!r} is none of raw, chat, all", param_hint="--prompts")
     schedule = Schedule(
-        ks=_parse_ks(k),
+        modes=flags.modes(modes),
         raw=RAW if prompts != "chat" else (),
         chat=CHAT if prompts != "raw" else (),
         raw_tokens=tokens,
@@ -179,8 +178,8 @@ def demo(
         chat_repetitions=chat_repetitions,
     )
     topology = Topology(model, _draft(draft), delay_ms=delay_ms)
-    if topology.draft is None and any(schedule.ks):
-        raise typer.BadParameter("without a draft only K = 0 can be run", param_hint="--k")
+    if topology.draft is None and any(Mode.parse(mode).drafts for mode in schedule.modes):
+        raise typer.BadParameter("without a draft only `none` and `lookup` can be run", param_hint="--modes")
     _run(Show(topology, schedule, console, _run_dir(), json_file).play())
 
 
@@ -195,13 +194,6 @@ def _options(max_tokens: int, temperature: float, top_p: float, seed: int | None
     if speculation is not None:
         options["speculation"] = speculation
     return options
-
-
-def _parse_ks(text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and int(part) <= 64 for part in parts):
-        raise typer.BadParameter(f"{text!r} is no list of numbers from 0 to 64", param_hint="--k")
-    return tuple(dict.fromkeys(int(part) for part in parts))
 
 
 def _draft(value: str) -> Path | None:

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack, cast
 import grpc.aio
 
 from shardflow.errors import InvalidArgument, ShardflowError, Unavailable, from_rpc_code
+from shardflow.speculation import Mode
 from shardflow.transport import open_channel
 from shardflow.v1 import orchestrator_pb2 as pb
 from shardflow.v1 import orchestrator_pb2_grpc as rpc
@@ -35,7 +36,7 @@ class Options(TypedDict, total=False):
     logprobs: bool
     top_logprobs: int
     speculation: str
-    """`none` or `linear:K`; not given: the deployment's default."""
+    """A mode, as `shardflow.speculation` reads it; not given: the deployment's default."""
     round_records: bool
 
 
@@ -183,22 +184,12 @@ def to_request(prompt: Prompt, **options: Unpack[Options]) -> pb.GenerateRequest
     return request
 
 
-def parse_speculation(mode: str) -> pb.Speculation:
-    """The message for `none` or `linear:K`, K from 1 to 64; InvalidArgument for anything else."""
-    kind, _, k = mode.partition(":")
-    if mode == "none":
-        return pb.Speculation(none=pb.NoSpeculation())
-    if kind == "linear" and k.isascii() and k.isdigit() and 1 <= int(k) <= 64:
-        return pb.Speculation(linear=pb.LinearSpeculation(k=int(k)))
-    raise InvalidArgument(f"speculation: {mode!r} is neither `none` nor `linear:K` with K from 1 to 64")
-
-
 _SAMPLING_FIELDS = frozenset(field.name for field in sampling_pb2.SamplingParams.DESCRIPTOR.fields)
 
 
 def _one_option(name: str, value: Any) -> pb.GenerateRequest:
     if name == "speculation":
-        return pb.GenerateRequest(speculation=parse_speculation(value))
+        return pb.GenerateRequest(speculation=Mode.parse(value).message())
     if name in _SAMPLING_FIELDS:
         return pb.GenerateRequest(sampling=sampling_pb2.SamplingParams(**{name: value}))
     return pb.GenerateRequest(**{name: value})

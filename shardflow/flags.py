@@ -5,6 +5,24 @@ from typing import Annotated
 
 import typer
 
+from shardflow.speculation import MODES, Mode
+
+
+def modes(text: str) -> tuple[str, ...]:
+    """`none,linear:4` -> ("none", "linear:4"), each once; BadParameter says which part is no mode of speculation."""
+    try:
+        return tuple(dict.fromkeys(str(Mode.parse(part.strip())) for part in text.split(",")))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--modes") from error
+
+
+def _checked(mode: str | None) -> str | None:
+    try:
+        return None if mode is None else str(Mode.parse(mode))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 Address = Annotated[str, typer.Option(help="Address of the orchestrator, host:port.")]
 Where = Annotated[str, typer.Argument(metavar="[ADDRESS]", help="Address of the orchestrator, host:port.")]
 Model = Annotated[Path, typer.Option(help="Directory of the target model.")]
@@ -16,7 +34,9 @@ MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of an answer at most
 Temperature = Annotated[float, typer.Option(min=0, max=2, help="0 is greedy.")]
 TopP = Annotated[float, typer.Option(min=0, max=1, help="Keep the likeliest tokens up to this probability.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="The same seed gives the same text.")]
-Mode = Annotated[str | None, typer.Option(help="`none` or `linear:K`; else the deployment's own.")]
+Modes = Annotated[str, typer.Option(help=f"Modes to compare, separated by commas: {MODES}.")]
+Speculation = Annotated[str | None, typer.Option(callback=_checked, help=f"{MODES}; else the deployment's own.")]
+DefaultSpeculation = Annotated[str, typer.Option(callback=_checked, help=f"Mode of requests that name none: {MODES}.")]
 Timeout = Annotated[float, typer.Option(help="Seconds for a whole answer.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port of the gRPC API.")]
 HttpPort = Annotated[int, typer.Option(min=1, max=65535, help="Port of the OpenAI API and the playground.")]

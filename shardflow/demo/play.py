@@ -12,7 +12,7 @@ from shardflow.client import ShardflowClient, Token
 from shardflow.cluster import Cluster, running
 from shardflow.demo import series
 from shardflow.demo.prompts import LIVE_QUESTION
-from shardflow.demo.run import Schedule, measure, speculation
+from shardflow.demo.run import Schedule, measure
 from shardflow.topology import Topology
 
 _LIVE_TOKENS = 48
@@ -49,7 +49,7 @@ class Show:
         return series.evaluate(samples, status, self.schedule, carried, **self._conditions())
 
     async def _live_answer(self, client: ShardflowClient) -> None:
-        k = min((k for k in self.schedule.ks if k), default=0)
+        mode = self.schedule.modes[-1]
         self.console.print()
         self.console.print(Text(f"» {LIVE_QUESTION.text}", style="bold"))
         tokens: list[Token] = []
@@ -58,13 +58,13 @@ class Show:
             tokens.append(token)
             self.console.print(paint.token_text(token), end="", soft_wrap=True)
 
-        sample = await measure(client, LIVE_QUESTION, k, 0, _LIVE_TOKENS, show)
+        sample = await measure(client, LIVE_QUESTION, mode, 0, _LIVE_TOKENS, show)
         self.console.print("\n")
         if self.console.is_terminal:
             self.console.print(paint.legend())
         else:
             self._say(f"token by token: {paint.marks(tokens)}  ({paint.marks_legend()})")
-        self._say(f"first token after {sample.first_token_s * 1000:.0f} ms, {speculation(k)}")
+        self._say(f"first token after {sample.first_token_s * 1000:.0f} ms, {mode}")
 
     def _announce(self) -> None:
         ranges = ", ".join(f"{first}:{end}" for first, end in self.topology.layer_ranges())
@@ -73,7 +73,7 @@ class Show:
         schedule = self.schedule
         self._say(f"{self.topology.model.name}, layers {ranges}, {link}; logs: {self.run_dir}")
         self._say(
-            f"K = {', '.join(map(str, schedule.ks))}: {len(schedule.raw)} raw prompts of {schedule.raw_tokens} tokens "
+            f"{', '.join(schedule.modes)}: {len(schedule.raw)} raw prompts of {schedule.raw_tokens} tokens "
             f"x {schedule.raw_repetitions}, {len(schedule.chat)} chat questions of up to {schedule.chat_tokens} tokens "
             f"x {schedule.chat_repetitions}; {len(schedule.runs())} answers in all"
         )

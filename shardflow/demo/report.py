@@ -7,7 +7,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from shardflow.demo.run import Round, Sample, speculation
+from shardflow.demo.run import Round, Sample
 
 PARTS = ("network", "compute", "draft", "queue", "other", "orchestrator")
 
@@ -19,10 +19,11 @@ def summarise(samples: Sequence[Sample], rtt_ms: float, relay_bytes: dict[str, i
     which `spec_arm` names; they are None where there is no such arm, or no plain one to compare with. `relay_bytes`:
     what the relay has carried meanwhile, by direction, if known.
     """
-    arms = {k: _arm([sample for sample in samples if sample.k == k]) for k in sorted({s.k for s in samples})}
-    plain = arms.get(0)
-    best_k = max((k for k in arms if k > 0), key=lambda k: arms[k]["tok_s"] or 0.0, default=None)
-    best = arms[best_k] if best_k is not None else None
+    modes = list(dict.fromkeys(sample.mode for sample in samples))
+    arms = {mode: _arm([sample for sample in samples if sample.mode == mode]) for mode in modes}
+    plain = arms.get("none")
+    fastest = max((mode for mode in arms if mode != "none"), key=lambda mode: arms[mode]["tok_s"] or 0.0, default=None)
+    best = arms[fastest] if fastest is not None else None
     different = differing(samples)
     return {
         "identical": not different,
@@ -31,7 +32,7 @@ def summarise(samples: Sequence[Sample], rtt_ms: float, relay_bytes: dict[str, i
         "speedup_token_weighted": (
             _ratio(best["tok_s_token_weighted"], plain["tok_s_token_weighted"]) if best and plain else None
         ),
-        "spec_arm": None if best_k is None else speculation(best_k),
+        "spec_arm": fastest,
         "tok_s_plain": plain["tok_s"] if plain else None,
         "tok_s_spec": best["tok_s"] if best else None,
         "acceptance": best["acceptance"] if best else None,
@@ -40,7 +41,7 @@ def summarise(samples: Sequence[Sample], rtt_ms: float, relay_bytes: dict[str, i
         "round_ms": (best or plain or {}).get("round_ms"),
         "relay_bytes": None if relay_bytes is None else sum(relay_bytes.values()),
         "relay_bytes_by_direction": relay_bytes,
-        "arms": {speculation(k): arm for k, arm in arms.items()},
+        "arms": arms,
     }
 
 

@@ -15,10 +15,10 @@ REQUEST_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True)
 class Schedule:
-    """What to run: every question under every K, `repetitions` times over."""
+    """What to run: every question under every mode, `repetitions` times over."""
 
-    ks: tuple[int, ...]
-    """Guesses a round; 0 is no speculation."""
+    modes: tuple[str, ...]
+    """Modes of speculation, all different."""
     raw: tuple[Question, ...]
     chat: tuple[Question, ...]
     raw_tokens: int
@@ -28,14 +28,14 @@ class Schedule:
     raw_repetitions: int
     chat_repetitions: int
 
-    def runs(self) -> list[tuple[Question, int, int]]:
-        """(question, k, repetition) in order: all K of a question side by side, the first K changing every time."""
+    def runs(self) -> list[tuple[Question, str, int]]:
+        """(question, mode, repetition) in order: all modes of a question side by side, each time another one first."""
         rounds = [(q, r) for r in range(self.raw_repetitions) for q in self.raw]
         rounds += [(q, r) for r in range(self.chat_repetitions) for q in self.chat]
         return [
-            (question, self.ks[(turn + place) % len(self.ks)], repetition)
+            (question, self.modes[(turn + place) % len(self.modes)], repetition)
             for turn, (question, repetition) in enumerate(rounds)
-            for place in range(len(self.ks))
+            for place in range(len(self.modes))
         ]
 
     def tokens(self, question: Question) -> int:
@@ -62,7 +62,7 @@ class Sample:
     """One answer, measured at the client."""
 
     question: str
-    k: int
+    mode: str
     repetition: int
     text: str
     token_ids: tuple[int, ...]
@@ -75,15 +75,10 @@ class Sample:
     """The rounds after the first token."""
 
 
-def speculation(k: int) -> str:
-    """The mode of speculation that K guesses a round stand for."""
-    return f"linear:{k}" if k else "none"
-
-
 async def measure(
     client: ShardflowClient,
     question: Question,
-    k: int,
+    mode: str,
     repetition: int,
     tokens: int,
     on_token: Callable[[Token], None] = lambda token: None,
@@ -94,7 +89,7 @@ async def measure(
     chunks: list[Chunk] = []
     async for chunk in client.generate(
         question.prompt(), max_tokens=tokens, temperature=0.0, seed=SEED, ignore_eos=not question.chat,
-        speculation=speculation(k), round_records=True, timeout=REQUEST_TIMEOUT_S,
+        speculation=mode, round_records=True, timeout=REQUEST_TIMEOUT_S,
     ):  # fmt: skip
         chunks.append(chunk)
         arrivals += [time.perf_counter()] * bool(chunk.tokens)
@@ -102,15 +97,15 @@ async def measure(
             on_token(token)
     if not arrivals:
         raise ShardflowError(f"{question.name}: the answer has no token")
-    return _sample(question, k, repetition, gather(chunks), arrivals[0] - started, arrivals[-1] - arrivals[0])
+    return _sample(question, mode, repetition, gather(chunks), arrivals[0] - started, arrivals[-1] - arrivals[0])
 
 
 def _sample(
-    question: Question, k: int, repetition: int, answer: Completion, first_token_s: float, decode_s: float
+    question: Question, mode: str, repetition: int, answer: Completion, first_token_s: float, decode_s: float
 ) -> Sample:
     return Sample(
         question=question.name,
-        k=k,
+        mode=mode,
         repetition=repetition,
         text=answer.text,
         token_ids=tuple(token.id for token in answer.tokens),

@@ -14,7 +14,7 @@ from shardflow.client import ShardflowClient
 from shardflow.demo import report
 from shardflow.demo.prompts import LIVE_QUESTION
 from shardflow.demo.receipt import receipt
-from shardflow.demo.run import SEED, Sample, Schedule, measure, speculation
+from shardflow.demo.run import SEED, Sample, Schedule, measure
 from shardflow.errors import ShardflowError
 from shardflow.v1.orchestrator_pb2 import GetStatusResponse
 
@@ -23,8 +23,8 @@ _WARM_UP_TOKENS = 8
 
 async def warm_up(client: ShardflowClient, schedule: Schedule) -> None:
     """One short answer per mode, not counted."""
-    for k in schedule.ks:
-        await measure(client, LIVE_QUESTION, k, 0, _WARM_UP_TOKENS)
+    for mode in schedule.modes:
+        await measure(client, LIVE_QUESTION, mode, 0, _WARM_UP_TOKENS)
 
 
 async def take(client: ShardflowClient, schedule: Schedule, console: Console) -> list[Sample]:
@@ -33,11 +33,11 @@ async def take(client: ShardflowClient, schedule: Schedule, console: Console) ->
     samples = []
     with _progress(console) as progress:
         task = progress.add_task("measuring", total=len(runs), last="")
-        for question, k, repetition in runs:
-            sample = await measure(client, question, k, repetition, schedule.tokens(question))
+        for question, mode, repetition in runs:
+            sample = await measure(client, question, mode, repetition, schedule.tokens(question))
             samples.append(sample)
             rate = report.tok_s(sample)
-            last = f"{question.name} {speculation(k)}" + (f" {rate:.1f} tok/s" if rate is not None else "")
+            last = f"{question.name} {mode}" + (f" {rate:.1f} tok/s" if rate is not None else "")
             progress.update(task, advance=1, last=last)
             if not console.is_terminal:
                 paint.say(console, f"{len(samples)}/{len(runs)} {last}")
@@ -96,7 +96,7 @@ def _progress(console: Console) -> Progress:
 def _brief(sample: Sample) -> dict[str, Any]:
     return {
         "question": sample.question,
-        "mode": speculation(sample.k),
+        "mode": sample.mode,
         "repetition": sample.repetition,
         "tokens": len(sample.token_ids),
         "tok_s": report.tok_s(sample),

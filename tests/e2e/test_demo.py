@@ -25,7 +25,7 @@ def descendants() -> list[str]:
 
 def test_the_demo_measures_what_it_promises(tmp_path: Path) -> None:
     file = tmp_path / "demo.json"
-    flags = ["--prompts", "raw", "--repetitions", "1", "--tokens", "8", "--k", "0,4", "--json", str(file)]
+    flags = ["--prompts", "raw", "--repetitions", "1", "--tokens", "8", "--modes", "none,linear:4", "--json", str(file)]
     shown = subprocess.run([*SHARDFLOW, "demo", *flags], cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert shown.returncode == 0, shown.stdout + shown.stderr
     assert "texts identical in all modes and repetitions" in shown.stdout

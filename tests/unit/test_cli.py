@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from shardflow import cli
+from shardflow import cli, flags
 from shardflow.bench import read_questions
 from shardflow.client import ShardflowClient
 from shardflow.demo.prompts import Question
@@ -277,17 +277,16 @@ def test_bench_compares_modes_and_writes_its_figures(serve: Serve, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("content", "modes", "message"),
+    ("content", "message"),
     [
-        ("", "none", "prompts: .* has no line"),
-        ('{"question_id": 1}', "none", "prompts: line 1 is no Spec-Bench entry"),
-        ("Hi", "none,fast", "speculation: 'fast' is neither"),
+        ("", "prompts: .* has no line"),
+        ('{"question_id": 1}', "prompts: line 1 is no Spec-Bench entry"),
     ],
 )
-def test_bench_says_what_it_can_not_read(content: str, modes: str, message: str, tmp_path: Path) -> None:
+def test_bench_says_what_it_can_not_read(content: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "prompts"
     file.write_text(content)
-    result = run("bench", "--prompts", str(file), "--modes", modes)
+    result = run("bench", "--prompts", str(file))
     assert result.exit_code == 1
     assert re.match(f"error: {message}", result.stderr)
 
@@ -298,11 +297,18 @@ def test_the_first_turns_of_spec_bench_are_the_prompts(tmp_path: Path) -> None:
     assert read_questions(file, chat=True, limit=None) == (Question("writing-81", "Write.", chat=True),)
 
 
-@pytest.mark.parametrize("value", ["", "x", "0,65", "-1", "0;4"])
-def test_a_list_of_k_that_is_none_is_refused(value: str) -> None:
-    result = run("demo", f"--k={value}")
+@pytest.mark.parametrize("value", ["", "none,", "fast", "none,linear:65", "none;auto"])
+def test_a_list_of_modes_that_is_none_is_refused(value: str) -> None:
+    for command in (["demo"], ["bench", "--prompts", "prompts.txt"]):
+        result = run(*command, f"--modes={value}")
+        assert result.exit_code == 2
+        assert "--modes" in result.stderr
+
+
+def test_a_mode_that_is_none_is_refused_before_anything_starts() -> None:
+    result = run("up", "--speculation", "fast")
     assert result.exit_code == 2
-    assert "--k" in result.stderr
+    assert "'fast' is none of" in result.stderr
 
 
 def test_an_unknown_set_of_prompts_is_refused() -> None:
@@ -311,8 +317,9 @@ def test_an_unknown_set_of_prompts_is_refused() -> None:
     assert "--prompts" in result.stderr
 
 
-def test_speculation_without_a_draft_is_refused() -> None:
-    result = run("demo", "--draft", "none")
+@pytest.mark.parametrize("mode", ["linear:4", "tree:8", "auto"])
+def test_a_mode_that_drafts_is_refused_without_a_draft(mode: str) -> None:
+    result = run("demo", "--draft", "none", "--modes", f"none,{mode}")
     assert result.exit_code == 2
     assert "without a draft" in result.stderr
 
@@ -323,5 +330,5 @@ def test_a_missing_model_says_how_to_get_one(tmp_path: Path) -> None:
     assert "make setup" in result.stderr
 
 
-def test_repeated_k_count_once() -> None:
-    assert cli._parse_ks("0, 4,4,8") == (0, 4, 8)
+def test_repeated_modes_count_once() -> None:
+    assert flags.modes("none, linear:4,linear:04,auto") == ("none", "linear:4", "auto")

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from shardflow import errors
-from shardflow.client import Chunk, ShardflowClient, Token, Usage, gather, parse_speculation, to_request
+from shardflow.client import Chunk, ShardflowClient, Token, Usage, gather, to_request
 from shardflow.v1 import orchestrator_pb2 as pb
 from shardflow.v1 import sampling_pb2
 from tests.fake_orchestrator import FakeOrchestrator, answer, served
@@ -46,20 +46,9 @@ def test_what_is_not_given_is_not_set() -> None:
     assert not request.sampling.HasField("seed")
 
 
-@pytest.mark.parametrize(
-    ("mode", "kind", "k"), [("none", "none", 0), ("linear:1", "linear", 1), ("linear:64", "linear", 64)]
-)
-def test_a_mode_of_speculation_is_read(mode: str, kind: str, k: int) -> None:
-    message = parse_speculation(mode)
-    assert (message.WhichOneof("mode"), message.linear.k) == (kind, k)
-
-
-@pytest.mark.parametrize(
-    "mode", ["", "linear", "linear:", "linear:0", "linear:65", "linear:-1", "linear:²", "none:1", "tree"]
-)
-def test_another_mode_of_speculation_is_refused(mode: str) -> None:
-    with pytest.raises(errors.InvalidArgument, match="speculation"):
-        parse_speculation(mode)
+def test_a_mode_of_speculation_is_sent_as_its_message() -> None:
+    asked = to_request("x", speculation="tree:31")
+    assert asked == pb.GenerateRequest(text="x", speculation=pb.Speculation(tree=pb.TreeSpeculation(nodes=31)))
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ A = Question("a", "Say a", chat=False)
 B = Question("b", "Say b", chat=True)
 
 
-def schedule(ks: tuple[int, ...], raw: tuple[Question, ...] = (), chat: tuple[Question, ...] = ()) -> Schedule:
-    return Schedule(ks, raw, chat, raw_tokens=60, chat_tokens=24, raw_repetitions=2, chat_repetitions=1)
+def schedule(modes: tuple[str, ...], raw: tuple[Question, ...] = (), chat: tuple[Question, ...] = ()) -> Schedule:
+    return Schedule(modes, raw, chat, raw_tokens=60, chat_tokens=24, raw_repetitions=2, chat_repetitions=1)
 
 
 def each_round(total: float, network: float = 86.0, compute: tuple[float, ...] = (2.0, 3.0)) -> Round:
@@ -34,7 +34,7 @@ def each_round(total: float, network: float = 86.0, compute: tuple[float, ...] =
 
 def sample(
     question: str = "a",
-    k: int = 0,
+    mode: str = "none",
     tokens: Sequence[int] = (1, 2, 3),
     decode_s: float = 1.0,
     drafted: int = 0,
@@ -42,7 +42,7 @@ def sample(
     rounds: tuple[Round, ...] = (each_round(100.0),),
     text: str = "x",
 ) -> Sample:
-    return Sample(question, k, 0, text, tuple(tokens), 0.2, decode_s, drafted, accepted, rounds)
+    return Sample(question, mode, 0, text, tuple(tokens), 0.2, decode_s, drafted, accepted, rounds)
 
 
 def test_the_raw_prompts_are_those_that_others_were_measured_on() -> None:
@@ -58,18 +58,18 @@ def test_there_are_twelve_chat_questions_all_different() -> None:
 
 
 def test_the_modes_of_a_question_stand_side_by_side_and_take_turns_to_be_first() -> None:
-    runs = [(question.name, k, r) for question, k, r in schedule((0, 4, 8), raw=(A,), chat=(B,)).runs()]
-    assert runs == [
-        ("a", 0, 0), ("a", 4, 0), ("a", 8, 0),
-        ("a", 4, 1), ("a", 8, 1), ("a", 0, 1),
-        ("b", 8, 0), ("b", 0, 0), ("b", 4, 0),
+    runs = schedule(("none", "linear:4", "auto"), raw=(A,), chat=(B,)).runs()
+    assert [(question.name, mode, repetition) for question, mode, repetition in runs] == [
+        ("a", "none", 0), ("a", "linear:4", 0), ("a", "auto", 0),
+        ("a", "linear:4", 1), ("a", "auto", 1), ("a", "none", 1),
+        ("b", "auto", 0), ("b", "none", 0), ("b", "linear:4", 0),
     ]  # fmt: skip
 
 
 async def test_a_raw_prompt_is_asked_greedily_past_its_end() -> None:
     fake = FakeOrchestrator(answer("x", "y"))
     async with served(fake) as address, ShardflowClient(address) as client:
-        await measure(client, A, 8, 0, 60)
+        await measure(client, A, "linear:8", 0, 60)
     request = fake.requests[0]
     assert (request.text, request.max_tokens, request.ignore_eos, request.speculation.linear.k) == (
         "Say a",
@@ -83,7 +83,7 @@ async def test_a_raw_prompt_is_asked_greedily_past_its_end() -> None:
 async def test_a_chat_question_ends_where_the_model_ends_it() -> None:
     fake = FakeOrchestrator(answer("x", "y"))
     async with served(fake) as address, ShardflowClient(address) as client:
-        await measure(client, B, 0, 0, 24)
+        await measure(client, B, "none", 0, 24)
     request = fake.requests[0]
     assert [message.content for message in request.chat.messages] == ["Say b"]
     assert (request.ignore_eos, request.speculation.WhichOneof("mode")) == (False, "none")
@@ -99,8 +99,8 @@ async def test_an_answer_is_measured_from_its_first_token_on() -> None:
     replies[1].rounds.add(round_ms=120.0, network_ms=86.0, draft_ms=3.0, orchestrator_ms=0.125, stages=stages)
     async with served(FakeOrchestrator(replies)) as address, ShardflowClient(address) as client:
         seen: list[Token] = []
-        taken = await measure(client, A, 4, 1, 60, seen.append)
-    assert (taken.question, taken.k, taken.repetition) == ("a", 4, 1)
+        taken = await measure(client, A, "linear:4", 1, 60, seen.append)
+    assert (taken.question, taken.mode, taken.repetition) == ("a", "linear:4", 1)
     assert (taken.text, taken.token_ids, taken.drafted, taken.accepted) == ("xyz", (1, 2, 3), 8, 1)
     assert taken.rounds == (Round(120.0, 86.0, 3.0, 0.125, (10.0, 20.0), 3.0, 0.75),)
     assert taken.first_token_s > 0
@@ -115,7 +115,7 @@ async def test_time_before_the_first_token_does_not_count_as_decoding() -> None:
                 yield reply
 
     async with served(Slow(answer("x", "y"))) as address, ShardflowClient(address) as client:
-        taken = await measure(client, A, 0, 0, 60)
+        taken = await measure(client, A, "none", 0, 60)
     assert taken.first_token_s >= 0.3
     assert taken.decode_s < 0.3
 
@@ -124,7 +124,7 @@ async def test_an_answer_without_a_token_is_an_error() -> None:
     reply = pb.GenerateResponse(finish_reason=pb.FINISH_REASON_STOP)
     async with served(FakeOrchestrator([reply])) as address, ShardflowClient(address) as client:
         with pytest.raises(ShardflowError, match="no token"):
-            await measure(client, A, 0, 0, 60)
+            await measure(client, A, "none", 0, 60)
 
 
 def test_a_rate_counts_the_tokens_after_the_first() -> None:
@@ -151,7 +151,11 @@ def test_the_weighted_rate_is_all_tokens_over_all_time() -> None:
 
 
 def test_the_speed_up_is_that_of_the_fastest_speculative_arm() -> None:
-    samples = [sample(k=0, decode_s=2.0), sample(k=4, decode_s=0.5), sample(k=8, decode_s=1.0)]
+    samples = [
+        sample(mode="none", decode_s=2.0),
+        sample(mode="linear:4", decode_s=0.5),
+        sample(mode="linear:8", decode_s=1.0),
+    ]
     figures = report.summarise(samples, 86.0, {})
     assert (figures["speedup"], figures["spec_arm"], figures["tok_s_plain"], figures["tok_s_spec"]) == (
         pytest.approx(4.0),
@@ -164,9 +168,9 @@ def test_the_speed_up_is_that_of_the_fastest_speculative_arm() -> None:
 def test_acceptance_and_tokens_per_round_are_over_all_answers_of_the_arm() -> None:
     two = (each_round(100.0), each_round(100.0))
     samples = [
-        sample(k=0),
-        sample(k=4, tokens=range(7), drafted=8, accepted=4, rounds=two),
-        sample("b", k=4, tokens=range(4), drafted=8, accepted=1, rounds=(each_round(100.0),)),
+        sample(mode="none"),
+        sample(mode="linear:4", tokens=range(7), drafted=8, accepted=4, rounds=two),
+        sample("b", mode="linear:4", tokens=range(4), drafted=8, accepted=1, rounds=(each_round(100.0),)),
     ]
     figures = report.summarise(samples, 86.0, {})
     assert (figures["acceptance"], figures["tokens_per_round"]) == (5 / 16, 3.0)
@@ -187,18 +191,18 @@ def test_the_parts_of_a_round_are_medians() -> None:
 
 
 def test_the_parts_are_those_of_the_fastest_speculative_arm() -> None:
-    figures = report.summarise([sample(), sample(k=4, rounds=(each_round(130.0),))], 86.0, {})
+    figures = report.summarise([sample(), sample(mode="linear:4", rounds=(each_round(130.0),))], 86.0, {})
     assert figures["round_ms"]["total"] == 130.0
 
 
-@pytest.mark.parametrize("other", [sample(k=8, tokens=(1, 2, 4)), sample(k=8, text="y")])
+@pytest.mark.parametrize("other", [sample(mode="linear:8", tokens=(1, 2, 4)), sample(mode="linear:8", text="y")])
 def test_one_other_token_or_text_is_not_identical(other: Sample) -> None:
-    figures = report.summarise([sample(), sample(k=4), other, sample("b")], 86.0, {})
+    figures = report.summarise([sample(), sample(mode="linear:4"), other, sample("b")], 86.0, {})
     assert (figures["identical"], figures["differing"]) == (False, ["a"])
 
 
 def test_equal_answers_are_identical() -> None:
-    figures = report.summarise([sample(), sample(k=4), sample("b", text="z")], 86.0, {})
+    figures = report.summarise([sample(), sample(mode="linear:4"), sample("b", text="z")], 86.0, {})
     assert (figures["identical"], figures["differing"]) == (True, [])
 
 
@@ -218,14 +222,14 @@ def test_without_a_speculative_arm_there_is_no_speed_up() -> None:
 
 
 def test_without_a_plain_arm_there_is_no_speed_up() -> None:
-    figures = report.summarise([sample(k=4)], 86.0, {})
+    figures = report.summarise([sample(mode="linear:4")], 86.0, {})
     assert (figures["speedup"], figures["tok_s_plain"], figures["tok_s_spec"]) == (None, None, pytest.approx(2.0))
 
 
 def test_the_tables_fit_a_terminal_of_80_columns() -> None:
     samples = [
         sample(decode_s=0.02),
-        sample(k=64, decode_s=0.01, drafted=64, accepted=1, rounds=(each_round(12345.6),)),
+        sample(mode="linear:64", decode_s=0.01, drafted=64, accepted=1, rounds=(each_round(12345.6),)),
     ]
     figures = report.summarise(samples, 86.0, {})
     out = io.StringIO()
@@ -251,8 +255,8 @@ def test_every_source_has_its_colour_and_its_mark() -> None:
 
 def test_texts_that_differ_fail_the_demonstration_once_its_figures_are_written(tmp_path: Path) -> None:
     console = Console(file=io.StringIO())
-    figures = report.summarise([sample(), sample(k=4, text="z")], 86.0, {})
+    figures = report.summarise([sample(), sample(mode="linear:4", text="z")], 86.0, {})
     with pytest.raises(ShardflowError, match="texts differ: a"):
         series.present(figures | {"receipt": {}}, console, tmp_path / "demo.json")
     assert json.loads((tmp_path / "demo.json").read_text())["differing"] == ["a"]
-    series.present(report.summarise([sample(), sample(k=4)], 86.0, {}), console, None)
+    series.present(report.summarise([sample(), sample(mode="linear:4")], 86.0, {}), console, None)

@@ -173,6 +173,7 @@ class Model(TypedDict):
     created: int
     owned_by: str
     context_tokens: int
+    default_speculation: str
 
 
 class ModelList(TypedDict):

@@ -114,6 +114,7 @@ class Api:
             "created": self._created,
             "owned_by": "shardflow",
             "context_tokens": served.max_session_tokens,
+            "default_speculation": str(served.default_mode),
         }
 
     def models(self) -> ModelList:

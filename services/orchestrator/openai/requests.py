@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from shardflow.speculation import MODES, PATTERN
+
 MAX_CHOICES = 8
 
 
@@ -43,8 +45,8 @@ class Extras(_Body):
 
     speculation: str | None = Field(
         None,
-        description="`none` or `linear:K` with K from 1 to 64.",
-        json_schema_extra={"pattern": "^(none|linear:[0-9]{1,2})$"},  # the core reads it, and says better what is wrong
+        description=f"{MODES}, with K and N from 1 to 64.",
+        json_schema_extra={"pattern": PATTERN},  # the core reads it, and says better what is wrong
     )
     rounds: bool | None = Field(None, description="Whether to report the times and tokens of each round.")
 

@@ -193,7 +193,13 @@ async def test_models(model: Path, target: Target) -> None:
         one = (await api.client.get("/v1/models/bytes")).json()
         other = await api.client.get("/v1/models/a/b")
     assert one.pop("created") > 1_700_000_000
-    assert one == {"id": "bytes", "object": "model", "owned_by": "shardflow", "context_tokens": 512}
+    assert one == {
+        "id": "bytes",
+        "object": "model",
+        "owned_by": "shardflow",
+        "context_tokens": 512,
+        "default_speculation": "linear:8",
+    }
     assert (listed["object"], [each["id"] for each in listed["data"]]) == ("list", ["bytes"])
     assert (other.status_code, other.json()["error"]["code"]) == (404, "model_not_found")
 

@@ -111,8 +111,22 @@ async def test_an_answer(model: Path, start_draft: StartDraft, page: Page) -> No
     drafted = sum(each["drafted_tokens"] for each in rounds)
     assert page.text("#accepted-value") == f"{round(100 * counts['accepted'] / drafted)} %"
     assert float(page.text("#speed-value")) > 0
-    assert page.text(".note").startswith(f"K = 4 · {len(sources)} tokens in {len(rounds)} rounds · ")
+    assert page.text(".note").startswith(f"linear:4 · {len(sources)} tokens in {len(rounds)} rounds, ")
     assert page.complaints() == []
+
+
+async def test_the_deployments_own_mode_is_chosen_at_first(model: Path, target: Target, page: Page) -> None:
+    def drive(url: str) -> None:
+        page.open(url)
+        page.ask("hi")
+
+    async with http(model, target, speculation="linear:2") as api:
+        await asyncio.to_thread(drive, api.url)
+    assert [label.text for label in page.driver.find_elements(By.CSS_SELECTOR, "#speculation label")] == [
+        "none", "linear:4", "tree:31", "lookup", "auto", "linear:2",
+    ]  # fmt: skip
+    assert page.driver.find_element(By.CSS_SELECTOR, "[name=mode]:checked").get_dom_attribute("value") == "linear:2"
+    assert page.text(".note").startswith("linear:2 · ")
 
 
 async def test_the_arrow_keys_choose_a_round(model: Path, target: Target, page: Page) -> None:

@@ -208,7 +208,8 @@ def message(**fields: Any) -> dict[str, Any]:
          "response_format: only text is offered"),
         ({"messages": HI, "modalities": ["text", "audio"]}, "modalities", "modalities: only text is offered"),
         ({"messages": HI, "shardflow": {"speculation": "tree"}}, "shardflow.speculation",
-         "shardflow.speculation: 'tree' is neither `none` nor `linear:K` with K from 1 to 64"),
+         "shardflow.speculation: 'tree' is none of `none`, `linear:K`, `tree:N`, `lookup` or `auto`, "
+         "with K and N from 1 to 64"),
         ({"messages": HI, "shardflow": {"speculaton": "none"}}, "shardflow.speculaton",
          "shardflow.speculaton: Extra inputs are not permitted"),
     ],
