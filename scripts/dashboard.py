@@ -84,8 +84,14 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Acceptance by depth", "percentunit",
             ((f"sum by (depth) ({rate('shardflow_accepted_tokens_total')})"
-              f" / sum by (depth) ({rate('shardflow_draft_tokens_total')})", "depth {{depth}}"),),
-            "The share of guesses that the target chose too. Depth 1 is the first guess of a round.",
+              " / on () group_left sum(" + rate('shardflow_rounds_total{phase="decode"}') + ")", "depth {{depth}}"),),
+            "The share of rounds in which a guess at this depth was right. Depth 1 is the first token of a round.",
+        ),
+        Panel(
+            "Guesses by source", "short",
+            ((f"sum by (source) ({rate('shardflow_draft_tokens_total')})", "{{source}} sent"),
+             (f"sum by (source) ({rate('shardflow_accepted_tokens_total')})", "{{source}} right")),
+            "Guesses per second, by where they came from: the draft, the text itself, or the target's earlier choices.",
         ),
         Panel(
             "Draft's time", "s",

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 from services.orchestrator.drafting import Ask, Proposal
-from services.orchestrator.guessing.beliefs import WORTHS, Average, Beliefs
+from services.orchestrator.guessing.beliefs import WORTHS, Beliefs, Waiting
 from services.orchestrator.guessing.building import Built, Evidence, Price, Room, build
 from services.orchestrator.guessing.costs import Costs
 from services.orchestrator.guessing.drafted import Drafted
@@ -15,8 +15,9 @@ from services.orchestrator.rounds import GuessSource, Tree
 from shardflow.speculation import MAX_NODES
 
 READ_AT_ONCE = 1024  # tokens of a long prompt that are indexed in one go, a few milliseconds
-AHEAD_NODES = 256  # of the draft's tree at most, when it is grown ahead
-AHEAD_GAIN = 0.05  # guesses that are less often needed are not drafted ahead
+AHEAD_NODES = 512  # of the draft's tree at most, when it is grown ahead
+AHEAD_GAIN = 0.1  # guesses that are less often needed are not drafted ahead
+LEVELS_AHEAD = 4  # in one go
 LEAST_REACH = 0.002  # of a node that the draft looks at
 DEEPEST = 32
 USELESS = 0.02  # expected tokens a round below which the draft is asked now and then only
@@ -50,13 +51,15 @@ class AdaptiveGuesser:
         self._read_on()
         built = self._build()
         self._waited = False
-        if self._draft is not None and not self._draft.client.trouble and self._pays_to_wait(built):
-            began, worth = time.monotonic(), self._worth(built)
+        if self._draft is not None and not self._draft.client.trouble and self._waiting(built).pays(self._costs.rate):
+            began, waiting = time.monotonic(), self._waiting(built)
             self._waited = True
-            if await self._draft.ask(self._ask_now()) is not None:
-                self._costs.wait_ms.learn((time.monotonic() - began) * 1000)
+            proposal = await self._draft.ask(self._ask_now())
+            if proposal is not None:
+                self._learn_level(proposal)
+                waiting.ms.learn((time.monotonic() - began) * 1000)
                 before, built = built, self._build()
-                worth.learn(built.value - before.value)
+                waiting.gain.learn(built.value - before.value)
         self._sent = built.tree
         return built.tree
 
@@ -120,25 +123,22 @@ class AdaptiveGuesser:
             background=background,
         )
 
-    def _ask_ahead(self) -> Ask:
-        """One level more, of whatever the verdict may make the next text."""
+    def _ask_ahead(self, levels: int) -> Ask:
+        """More levels below whatever the verdict may make the next text."""
         assert self._draft is not None
         room = self._draft.room(Room(AHEAD_NODES, 2 * DEEPEST))
         return Ask(
             max_nodes=room.nodes,
             max_depth=room.depth,
-            max_levels=1,
+            max_levels=levels,
             min_gain=AHEAD_GAIN,
             min_probability=LEAST_REACH,
             calibration=self._beliefs.draft.logs(),
             background=True,
         )
 
-    def _pays_to_wait(self, now: Built) -> bool:
-        return self._worth(now).value > self._costs.rate * self._costs.wait_ms.value
-
-    def _worth(self, now: Built) -> Average:
-        """What a fresh answer of the draft has added where as much was to be had without it."""
+    def _waiting(self, now: Built) -> Waiting:
+        """What waiting was like where the draft had looked below the text, or had not, and as much was to be had."""
         assert self._draft is not None
         covered = bool(self._draft.drafted.children(self._draft.root(len(self._text))))
         return self._beliefs.waiting[covered][min(WORTHS - 1, int(now.value + 0.5))]
@@ -146,21 +146,31 @@ class AdaptiveGuesser:
     async def _grow(self, draft: DraftPart, length: int, returns_at: float) -> None:
         """Lets the draft grow on below the text, until its verdict is due or nothing likely is left to look at."""
         if not self._waited:
-            now, worth = self._build(), self._worth(self._build())
+            now = self._build()
+            waiting = self._waiting(now)
             proposal = await draft.ask(self._ask_now(background=True))
             if proposal is None:
                 return
             self._count_hidden(proposal)
             if len(self._text) == length:
-                worth.learn(self._build().value - now.value)
-        while len(self._text) == length and time.monotonic() + self._costs.level_ms.value / 1000 < returns_at:
-            proposal = await draft.ask(self._ask_ahead())
+                waiting.gain.learn(self._build().value - now.value)
+        while len(self._text) == length:
+            # Half of what the time is good for: the verdict may be early, and somebody wait for the draft then.
+            levels = int((returns_at - time.monotonic()) * 1000 / self._costs.level_ms.value / 2)
+            if levels < 1:
+                return
+            proposal = await draft.ask(self._ask_ahead(min(levels, LEVELS_AHEAD)))
             if proposal is None or proposal.levels == 0:
                 return
             self._count_hidden(proposal)
 
     def _count_hidden(self, proposal: Proposal) -> None:
         self.hidden_ms += proposal.compute_ms
+        self._learn_level(proposal)
+
+    def _learn_level(self, proposal: Proposal) -> None:
+        """Taking in what is new costs about as much as a level."""
+        self._costs.level_ms.learn(proposal.compute_ms / (proposal.levels + 1))
 
     def _draft_is_worth_asking(self, draft: DraftPart) -> bool:
         if draft.needs_output and not self._rounds:

@@ -5,13 +5,14 @@ A candidate is judged whenever the target reaches the place it stands at, whethe
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.orchestrator.guessing.lookup import LENGTHS, SUCCESSORS
-from shardflow.speculation import CELLS, typical
+from shardflow.calibration import CELLS, typical
 
 PRIOR_WEIGHT = 6.0  # trials that the assumption at the outset counts for
 MEMORY = 400.0  # trials after which older ones fade
+DOUBT = 0.8  # of a draft's confidence that is believed at the outset
 LEAST = 1e-6  # share that is taken for none
 WORTHS = 3  # classes of what a tree is worth before the draft is asked: about 0, 1, and more tokens
 
@@ -50,14 +51,26 @@ class Average:
         self.value += self.step * (value - self.value)
 
 
+@dataclass
+class Waiting:
+    """What waiting for the draft has brought, in expected tokens, and how long it took."""
+
+    gain: Average = field(default_factory=lambda: Average(1.0))
+    ms: Average = field(default_factory=lambda: Average(10.0))
+
+    def pays(self, rate: float) -> bool:
+        """Whether the tokens are worth the time, at `rate` tokens per ms."""
+        return self.gain.value > rate * self.ms.value
+
+
 class Beliefs:
     """What is known of each source for one class of requests (greedy ones, or those that sample)."""
 
     def __init__(self) -> None:
         cells = typical()
-        self.draft = Table([share for _ in range(CELLS // len(cells)) for share in cells])
+        self.draft = Table([DOUBT * share for _ in range(CELLS // len(cells)) for share in cells])
         self.text = Table([min(0.95, _TEXT[length] * by) for length in LENGTHS for by in (1, _CONFIRMED, _CONTESTED)])
         self.recycled = Table([*_PAIR[:SUCCESSORS], *_SINGLE[:SUCCESSORS]])
         self.covered = Table([0.6])  # nodes of the draft whose right continuation was among their children
-        self.waiting = [[Average(1.0) for _ in range(WORTHS)] for _ in range(2)]  # see AdaptiveGuesser._worth
+        self.waiting = [[Waiting() for _ in range(WORTHS)] for _ in range(2)]  # see AdaptiveGuesser._waiting
         self.drafted = Average(1.0)  # tokens a round that the draft's guesses were expected to bring

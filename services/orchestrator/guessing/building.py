@@ -73,6 +73,7 @@ class Price:
         """From `costs[0]` = 0 on, never falling; nothing larger than the last one is to be had."""
         self.costs = costs
         self.floors = _steepest_descents(costs)
+        self.least = list(itertools.accumulate(reversed(self.floors), min))[::-1]  # of the floors from n on
         self.nodes = len(costs) - 1
 
 
@@ -105,7 +106,7 @@ def build(evidence: Evidence, context: tuple[int, ...], root: int | None, price:
         candidates = evidence.after(context, node)
         total = sum(candidate.probability for candidate in candidates)
         reach *= min(1.0, SURE / total) if total else 1.0
-        floor = price.floors[len(tokens)]
+        floor = price.least[len(tokens)]
         for candidate in candidates:
             chance = reach * candidate.probability
             if chance > floor:

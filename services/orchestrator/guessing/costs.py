@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from services.orchestrator.guessing.beliefs import Average
 from services.orchestrator.rounds import Timing
 
-KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # rows at which a cost is remembered
+KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 96, 128, 192, 256, 384, 512)
+"""Rows at which a cost is remembered."""
 STEP = 0.1  # weight of one observation
 OUTLIER = 3.0  # times what was expected
 FADING = 0.97  # of what was seen a round before, in the rate of tokens
@@ -70,7 +71,6 @@ class Costs:
     network: Curve = field(default_factory=lambda: Curve(0.0))
     stages: dict[str, Curve] = field(default_factory=dict)
     level_ms: Average = field(default_factory=lambda: Average(3.0))  # one forward pass of the draft
-    wait_ms: Average = field(default_factory=lambda: Average(10.0))  # for one answer of the draft
     active: int = 0  # requests running now
     _tokens: float = 0.0
     _ms: float = 0.0

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from shardflow.calibration import cell
 from shardflow.errors import ShardflowError
-from shardflow.speculation import cell
 from shardflow.v1 import draft_pb2
 
 

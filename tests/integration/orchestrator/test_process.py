@@ -61,7 +61,7 @@ async def test_it_serves_when_all_shards_are_up_and_not_before(model: Path, targ
         target.last.loading = False
         await process.line("ready")
         await until_serving(channel)
-        answer = [message async for message in stub(channel).Generate(ask("hello", max_tokens=5))]
+        answer = [message async for message in stub(channel).Generate(ask("hello", k=0, max_tokens=5))]
     assert "".join(message.text for message in answer) == continuation(letters, "hello", 5)
 
 
@@ -92,7 +92,7 @@ async def test_metrics_over_http(model: Path, target: Target) -> None:
     async with orchestrator(model, target, "--metrics-listen", "127.0.0.1:0") as (process, channel):
         address = (await process.line("metrics listening"))["address"]
         await process.line("ready")
-        async for _ in stub(channel).Generate(ask("hello", max_tokens=5)):
+        async for _ in stub(channel).Generate(ask("hello", k=0, max_tokens=5)):
             pass
         text = await asyncio.to_thread(lambda: urllib.request.urlopen(f"http://{address}/metrics").read().decode())
     assert 'shardflow_output_tokens_total{source="target"} 5.0' in text.splitlines()
@@ -109,7 +109,7 @@ async def test_running_requests_end_before_the_process_does(model: Path, target:
         await process.line("draining")
         assert [await health(channel, name) for name in ("", SERVICE)] == [NOT_SERVING, NOT_SERVING]
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub(channel).Generate(ask("hello", max_tokens=5)).read()
+            await stub(channel).Generate(ask("hello", k=0, max_tokens=5)).read()
         assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.UNAVAILABLE, "draining")
         target.last.resume()
         while (message := await call.read()) is not grpc.aio.EOF:

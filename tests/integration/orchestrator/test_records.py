@@ -61,7 +61,7 @@ async def test_no_records_unless_asked_for(model: Path, target: Target) -> None:
 
 async def test_the_last_message_alone_carries_the_end(model: Path, target: Target) -> None:
     async with system(model, target) as running:
-        answer = await running.generate("hello", max_tokens=3)
+        answer = await running.generate("hello", k=0, max_tokens=3)
     assert [bool(message.finish_reason) for message in answer.messages] == [False, False, True]
     assert [message.HasField("usage") for message in answer.messages] == [False, False, True]
     assert len({message.request_id for message in answer.messages}) == 1
@@ -74,7 +74,7 @@ async def test_status(model: Path, target: Target, start_draft: StartDraft) -> N
         await running.generate("hello", k=2, max_tokens=6)
         status = await running.status()
     assert (status.model, status.num_layers, status.max_session_tokens) == ("bytes", 2, 512)
-    assert (status.active_requests, status.default_speculation, status.version) == (0, "linear:8", "0.1.0")
+    assert (status.active_requests, status.default_speculation, status.version) == (0, "auto", "0.1.0")
     assert [(shard.address, shard.connected, shard.relay) for shard in status.shards] == [
         (peer.address, True, "") for peer in target.peers
     ]
@@ -135,8 +135,8 @@ async def test_metrics(model: Path, target: Target, start_draft: StartDraft) -> 
         assert sources == {"target": 2, "accepted": 2, "corrected": 1, "bonus": 1}
         assert sample("shardflow_rounds_total", phase="prefill") == 1
         assert sample("shardflow_rounds_total", phase="decode") == 3
-        assert [sample("shardflow_draft_tokens_total", depth=depth) for depth in "12"] == [2, 2]
-        assert [sample("shardflow_accepted_tokens_total", depth=depth) for depth in "12"] == [1, 1]
+        assert [sample("shardflow_draft_tokens_total", depth=depth, source="draft") for depth in "12"] == [2, 2]
+        assert [sample("shardflow_accepted_tokens_total", depth=depth, source="draft") for depth in "12"] == [1, 1]
         assert sample("shardflow_tokens_per_round_sum") == 5
         assert sample("shardflow_prompt_tokens_total") == 5
         assert sample("shardflow_requests_total", outcome="length") == 1

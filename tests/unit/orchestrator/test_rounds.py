@@ -87,28 +87,10 @@ def test_depths() -> None:
     assert BUSH.depths() == [1, 1, 2, 2]
 
 
-def test_cut_takes_a_node_and_what_hangs_below_it() -> None:
-    cut = Tree([70, 999, 71, 81, 72], [-1, -1, 0, 1, 2]).cut(100)
-    assert (cut.tokens, cut.parents) == ([70, 71, 72], [-1, 0, 1])
-
-
-def test_cut_at_the_edge_of_the_vocabulary() -> None:
-    assert Tree([99, 100], [-1, -1]).cut(100).tokens == [99]
-
-
-@pytest.mark.parametrize(
-    ("tree", "fault"),
-    [
-        (NO_TREE, None),
-        (BUSH, None),
-        (Tree([1] * 5, [-1] * 5), "5 nodes where at most 4 were asked for"),
-        (Tree([1, 2], [-1]), "1 parents for 2 nodes"),
-        (Tree([1, 2], [-1, 1]), "parents [-1, 1] do not come before their children"),
-        (Tree([1, 2], [-2, 0]), "parents [-2, 0] do not come before their children"),
-    ],
-)
-def test_fault(tree: Tree, fault: str | None) -> None:
-    assert tree.fault(4) == fault
+def test_path_of_the_first_of_equal_siblings() -> None:
+    assert Tree([70, 80, 70, 71, 81], [-1, -1, -1, 0, 1]).path([70, 71]) == [0, 3]
+    assert BUSH.path([80, 81]) == [1, 3]
+    assert BUSH.path([]) == []
 
 
 def test_timing() -> None:
