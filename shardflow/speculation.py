@@ -1,13 +1,11 @@
-"""How guesses are asked for, and how the draft's confidence is told from what the target does. Pure.
+"""How guesses are asked for: a mode says what a request wants of speculation; it changes the speed, never the text."""
 
-A mode says what a request wants of speculation; it changes the speed and never the text. A calibration says how often
-the target chooses a candidate of the draft, by depth, rank and the draft's own confidence.
-"""
-
-import bisect
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardflow.calibration import CELLS as CELLS
+from shardflow.calibration import CONFIDENCES as CONFIDENCES
+from shardflow.calibration import cell as cell
+from shardflow.calibration import typical as typical
 from shardflow.v1 import orchestrator_pb2 as pb
 
 MAX_NODES = 64  # guesses in one slice
@@ -77,25 +75,3 @@ def _checked(field: str, size: int) -> int:
     if not 1 <= size <= MAX_NODES:
         raise ValueError(f"speculation.{field}: {size} where 1 to {MAX_NODES} was expected")
     return size
-
-
-# The cells of a calibration. Each bound is the least value of its cell; below the last one is one cell more.
-DEPTHS = 3  # 1, 2, and deeper
-RANKS = (0, 1, 2, 4)  # first rank of each cell, counted from 0
-CONFIDENCES = (0.97, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02, 0.005)
-CELLS = DEPTHS * len(RANKS) * (len(CONFIDENCES) + 1)
-
-_FALLING = [-bound for bound in CONFIDENCES]
-
-
-def cell(depth: int, rank: int, confidence: float) -> int:
-    """The cell of a candidate at `depth` (from 1) below the text it was drafted for, `rank` (from 0) among siblings."""
-    level = min(depth, DEPTHS) - 1
-    place = bisect.bisect_right(RANKS, rank) - 1
-    return (level * len(RANKS) + place) * (len(CONFIDENCES) + 1) + bisect.bisect_left(_FALLING, -confidence)
-
-
-def typical(confidences: Sequence[float] = CONFIDENCES) -> list[float]:
-    """A confidence in the middle of each cell, highest first: what a candidate of the cell may expect at the outset."""
-    bounds = [1.0, *confidences, confidences[-1] / 4]
-    return [(high * low) ** 0.5 for high, low in zip(bounds, bounds[1:], strict=False)]
