@@ -2,13 +2,15 @@
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from services.draft.sessions import Held
+from shardflow.calibration import CELLS
 from shardflow.engine import EngineError, NonFiniteError, SamplingParams
-from shardflow.engine.drafts import Drafter, DraftGapError, DraftRequestError, DraftSession, DraftTree, Limits
+from shardflow.engine.drafts import Drafter, DraftGapError, DraftRequestError, DraftSession, Limits, Proposal
 from shardflow.engine.wire import from_proto, sampling_from_proto
 from shardflow.errors import FailedPrecondition, InvalidArgument, NumericError, ShardflowError, rpc_code
 from shardflow.v1 import draft_pb2
@@ -45,23 +47,46 @@ def refusal(request: draft_pb2.ProposeRequest, code: int, message: str, known: i
 
 def _attempt(drafter: Drafter, session: DraftSession, request: draft_pb2.ProposeRequest) -> Outcome:
     try:
-        tree = _extend_and_propose(drafter, session, request.extend)
+        proposal = _extend_and_propose(drafter, session, request.extend)
     except (DraftRequestError, DraftGapError, ShardflowError) as error:
         return Outcome(refusal(request, rpc_code(_typed(error)), str(error), session.known_tokens))
     except Exception as error:  # whatever went wrong, it costs this session alone
         if not isinstance(error, NonFiniteError):
             logger.exception("a proposal failed", extra={"session": request.session})
         return Outcome(refusal(request, rpc_code(_typed(error)), f"{type(error).__name__}: {error}", 0), usable=False)
-    message = draft_pb2.Tree(tokens=tree.tokens, parents=tree.parents, logprobs=tree.logprobs)
-    return Outcome(draft_pb2.ProposeResponse(request_id=request.request_id, session=request.session, tree=message))
+    tree = proposal.tree
+    return Outcome(
+        draft_pb2.ProposeResponse(
+            request_id=request.request_id,
+            session=request.session,
+            tree=draft_pb2.Tree(tokens=tree.tokens, parents=tree.parents, logprobs=tree.logprobs),
+            levels=proposal.levels,
+        )
+    )
 
 
-def _extend_and_propose(drafter: Drafter, session: DraftSession, extend: draft_pb2.Extend) -> DraftTree:
-    limits = Limits(extend.max_nodes, extend.max_depth, extend.max_children)
+def _extend_and_propose(drafter: Drafter, session: DraftSession, extend: draft_pb2.Extend) -> Proposal:
+    limits = Limits(
+        extend.max_nodes,
+        extend.max_depth,
+        extend.max_children,
+        extend.max_levels,
+        extend.min_gain,
+        extend.min_probability,
+    )
+    calibration = _calibration(extend)
     sampling = _sampling(extend, drafter.vocab_size)
     hidden = _hidden(extend, drafter.hidden_size)
     session.extend(extend.base, list(extend.tokens), prompt_tokens=extend.prompt_tokens, hidden=hidden)
-    return session.propose(limits, sampling)
+    return session.propose(limits, sampling, calibration)
+
+
+def _calibration(extend: draft_pb2.Extend) -> Sequence[float] | None:
+    if not extend.calibration:
+        return None
+    if len(extend.calibration) != CELLS or not all(value <= 0 for value in extend.calibration):
+        raise InvalidArgument(f"calibration: {CELLS} logarithms of probabilities are due")
+    return list(extend.calibration)
 
 
 def _sampling(extend: draft_pb2.Extend, vocab_size: int) -> SamplingParams:

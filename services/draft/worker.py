@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -81,17 +80,9 @@ def _count(metrics: DraftMetrics, answer: draft_pb2.ProposeResponse) -> None:
     metrics.proposals.labels("ok" if answer.HasField("tree") else _code_name(answer.failure.code)).inc()
     metrics.nodes.inc(len(answer.tree.tokens))
     metrics.compute_seconds.observe(answer.compute_ms / 1000)
-    if levels := _levels(answer.tree.parents):
-        metrics.level_seconds.observe(answer.compute_ms / 1000 / levels)
+    if answer.levels:
+        metrics.level_seconds.observe(answer.compute_ms / 1000 / answer.levels)
 
 
 def _code_name(code: int) -> str:
     return next(status.name for status in grpc.StatusCode if status.value[0] == code)
-
-
-def _levels(parents: Sequence[int]) -> int:
-    """Depth of the deepest node."""
-    depths: list[int] = []
-    for parent in parents:
-        depths.append(1 if parent < 0 else depths[parent] + 1)
-    return max(depths, default=0)

@@ -201,7 +201,7 @@ async def test_a_spoilt_session_is_dropped_and_the_next_is_fine(models: Path, mo
     async with serving(models / "model") as running:
         call = await running.open()
         with monkeypatch.context() as broken:
-            broken.setattr(ModelSession, "propose", lambda self, limits, sampling: [][0])
+            broken.setattr(ModelSession, "propose", lambda self, limits, sampling, calibration: [][0])
             spoilt = await running.ask(call, "s", tokens=[3, 1, 4])
         assert (spoilt.failure.code, running.sessions()) == (13, 0)
         missed = await running.ask(call, "s", base=3, tokens=[1])

@@ -8,6 +8,7 @@ from shardflow.engine.drafts.base import (
     DraftSession,
     DraftTree,
     Limits,
+    Proposal,
 )
 from shardflow.engine.drafts.load import load_drafter
 
@@ -19,5 +20,6 @@ __all__ = [
     "DraftTree",
     "Drafter",
     "Limits",
+    "Proposal",
     "load_drafter",
 ]

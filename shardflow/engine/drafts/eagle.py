@@ -1,24 +1,27 @@
 """The draft that is a head on the target: it reads the target's own hidden states, and only the answer's tokens."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from shardflow.engine.drafts.base import (
-    EMPTY,
     MAX_EXPANDED,
+    NOTHING,
     DraftGapError,
     DraftRequestError,
-    DraftTree,
     Limits,
+    Proposal,
     agreement,
     splice,
 )
 from shardflow.engine.drafts.candidates import Ranking
-from shardflow.engine.drafts.growth import Child, Pool, grow
+from shardflow.engine.drafts.growth import grow
 from shardflow.engine.drafts.head import EagleHead, HeadCache
+from shardflow.engine.drafts.pool import Candidates, Nodes, Pool
 from shardflow.engine.errors import NonFiniteError
 from shardflow.engine.sampling import SamplingParams
 
@@ -49,6 +52,8 @@ class EagleSession:
         self._text: list[int] = []
         self._prompt_tokens = 0
         self._entries = 0
+        self._pool: Pool | None = None  # what was grown below the text
+        self._grown_by: tuple[SamplingParams, int] | None = None
 
     @property
     def known_tokens(self) -> int:
@@ -57,8 +62,11 @@ class EagleSession:
     @torch.inference_mode()
     def extend(self, base: int, tokens: Sequence[int], *, prompt_tokens: int, hidden: Tensor | None) -> None:
         features = self._features(hidden, len(tokens))
+        if not tokens and (base, prompt_tokens) == (len(self._text), self._prompt_tokens):
+            return
         same = agreement(self._text, base, tokens)
         splice(self._text, base, tokens, prompt_tokens, self._head.config.vocab_size)
+        self._pool = None
         self._entries = max(0, min(self._entries, same - prompt_tokens)) if prompt_tokens == self._prompt_tokens else 0
         self._prompt_tokens = prompt_tokens
         if len(self._text) - prompt_tokens > self._max_tokens:
@@ -70,35 +78,49 @@ class EagleSession:
         self._feed(features[len(features) - (len(self._text) - first) :])
 
     @torch.inference_mode()
-    def propose(self, limits: Limits, sampling: SamplingParams) -> DraftTree:
+    def propose(self, limits: Limits, sampling: SamplingParams, calibration: Sequence[float] | None = None) -> Proposal:
         answer = len(self._text) - self._prompt_tokens
         depth = min(limits.max_depth, self._max_tokens - answer + 1)
         if not answer or depth < 1 or not limits.max_nodes:
-            return EMPTY
-        ranking = Ranking(sampling, self._text, self._prompt_tokens, limits.max_children)
-        rows = {-1: answer - 1}  # of the cache, by node of the pool; -1 is the newest committed token
+            return NOTHING
+        limits = replace(limits, max_depth=depth)
+        ranking = Ranking(sampling, self._text, self._prompt_tokens, limits.width)
+        pool = self._pool_for(ranking)
+        pool.calibrate(calibration)
+        levels = grow(pool, lambda nodes: self._expand(pool, ranking, nodes), limits)
+        return Proposal(pool.tree(limits), levels)
 
-        def children(outputs: Tensor, paths: Sequence[Sequence[int]]) -> list[list[Child]]:
-            logits = self._head.logits(outputs)
-            return ranking.children(logits, paths, self._head.draft_vocab, self._head.config.vocab_size)
+    def _pool_for(self, ranking: Ranking) -> Pool:
+        """What has been grown for the text, if it was ranked alike; else a new beginning."""
+        if self._pool is None or self._grown_by != (ranking.sampling, ranking.width):
+            last = self._entries - 1
+            self._pool = Pool(self._candidates(ranking, self._cache.outputs[last : last + 1], [[]]))
+            self._grown_by = (ranking.sampling, ranking.width)
+        return self._pool
 
-        def expand(pool: Pool, nodes: Sequence[int]) -> list[list[Child]]:
-            paths = [pool.path(node) for node in nodes]
-            start = answer + len(rows) - 1
-            above = [rows[pool.parents[node]] for node in nodes]
-            rows.update(zip(nodes, range(start, start + len(nodes)), strict=True))
-            outputs = self._head.forward(
-                [pool.tokens[node] for node in nodes],
-                self._cache.outputs[above],
-                [answer - 1 + len(path) for path in paths],
-                self._cache,
-                start,
-                _ancestry(pool, nodes, rows, answer),
-            )
-            return children(outputs, paths)
+    def _expand(self, pool: Pool, ranking: Ranking, nodes: Nodes) -> Candidates:
+        """Row answer + i of the cache is the i-th node that was expanded."""
+        paths, parents = pool.paths(nodes), pool.parents(nodes)
+        start = self._entries + len(pool.expanded)
+        outputs = self._head.forward(
+            pool.tokens(nodes),
+            self._cache.outputs[torch.from_numpy(self._entries + pool.places(parents))],
+            [self._entries - 1 + len(path) for path in paths],
+            self._cache,
+            start,
+            self._seen(pool, nodes),
+        )
+        return self._candidates(ranking, outputs, paths)
 
-        roots = children(self._cache.outputs[answer - 1 : answer], [[]])
-        return grow(roots[0], expand, Limits(limits.max_nodes, depth, limits.max_children))
+    def _seen(self, pool: Pool, nodes: Nodes) -> Tensor | None:
+        """`[nodes, cache rows]`, True for the committed text and a node's own path; None when that is everything."""
+        seen = np.ones((len(nodes), self._entries + len(pool.expanded) + len(nodes)), dtype=np.bool_)
+        seen[:, self._entries :] = pool.ancestry(nodes)
+        return None if seen.all() else torch.from_numpy(seen)
+
+    def _candidates(self, ranking: Ranking, outputs: Tensor, paths: Sequence[Sequence[int]]) -> Candidates:
+        head = self._head
+        return ranking.candidates(head.logits(outputs), paths, head.draft_vocab, head.config.vocab_size)
 
     def _features(self, hidden: Tensor | None, tokens: int) -> Tensor:
         width = self._head.config.hidden_size
@@ -119,15 +141,3 @@ class EagleSession:
             seen = None if len(chunk) == 1 else torch.arange(end) <= torch.arange(start, end)[:, None]
             self._head.forward(tokens, chunk, range(start, end), self._cache, start, seen)
             self._entries = end
-
-
-def _ancestry(pool: Pool, nodes: Sequence[int], rows: dict[int, int], answer: int) -> Tensor | None:
-    """`[nodes, cache rows]`, True for the committed text and a node's own path; None when that is everything."""
-    width = answer + len(rows) - 1
-    seen = torch.zeros(len(nodes), width, dtype=torch.bool)
-    seen[:, :answer] = True
-    for index, node in enumerate(nodes):
-        while node >= 0:
-            seen[index, rows[node]] = True
-            node = pool.parents[node]
-    return None if bool(seen.all()) else seen

@@ -1,14 +1,17 @@
 """The draft that is a causal language model of its own: all layers in one slice, one session's rows at a time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from shardflow.engine.drafts.base import EMPTY, MAX_EXPANDED, DraftRequestError, DraftTree, Limits, agreement, splice
+from shardflow.engine.drafts.base import MAX_EXPANDED, NOTHING, DraftRequestError, Limits, Proposal, agreement, splice
 from shardflow.engine.drafts.candidates import Ranking
-from shardflow.engine.drafts.growth import Child, Pool, grow
+from shardflow.engine.drafts.growth import grow
+from shardflow.engine.drafts.pool import Candidates, Nodes, Pool
 from shardflow.engine.loader import load_slice
 from shardflow.engine.model import ModelSlice, Segment
 from shardflow.engine.sampling import SamplingParams
@@ -43,6 +46,8 @@ class ModelSession:
         self._fed: list[int] = []  # ids by KV row: a prefix of the text, then the guesses of a chain
         self._tree: list[int] = []  # ids of the KV rows behind those; the KV knows their parents
         self._end: Tensor | None = None  # [1, hidden] at the text's last token
+        self._pool: Pool | None = None  # what was grown below the text
+        self._grown_by: tuple[SamplingParams, int] | None = None
 
     @property
     def known_tokens(self) -> int:
@@ -51,31 +56,43 @@ class ModelSession:
     def extend(self, base: int, tokens: Sequence[int], *, prompt_tokens: int, hidden: Tensor | None) -> None:
         if hidden is not None:
             raise DraftRequestError("hidden: this draft feeds on no hidden states")
+        if not tokens and (base, prompt_tokens) == (len(self._text), self._prompt_tokens):
+            return
         same = agreement(self._fed, base, tokens)
         splice(self._text, base, tokens, prompt_tokens, self._model.vocab_size)
         self._prompt_tokens = prompt_tokens
-        self._end = None
+        self._pool = self._end = None
         if len(self._text) <= self._max_tokens:
             self._adopt_guesses(same)
             self._end = self._feed_text()
 
-    def propose(self, limits: Limits, sampling: SamplingParams) -> DraftTree:
+    def propose(self, limits: Limits, sampling: SamplingParams, calibration: Sequence[float] | None = None) -> Proposal:
         depth = min(limits.max_depth, self._max_tokens - len(self._text) + 1)
         if self._end is None or not limits.max_nodes:
-            return EMPTY
-        del self._fed[len(self._text) :]
-        ranking = Ranking(sampling, self._text, self._prompt_tokens, limits.max_children)
-        nodes_fed: list[int] = []
+            return NOTHING
+        limits = replace(limits, max_depth=depth)
+        ranking = Ranking(sampling, self._text, self._prompt_tokens, limits.width)
+        pool = self._pool_for(ranking, self._end)
+        pool.calibrate(calibration)
+        levels = grow(pool, lambda nodes: self._expand(pool, ranking, nodes), limits)
+        return Proposal(pool.tree(limits), levels)
 
-        def children(hidden: Tensor, paths: Sequence[Sequence[int]]) -> list[list[Child]]:
-            return ranking.children(self._model.logits(hidden), paths, None, self._model.vocab_size)
+    def _pool_for(self, ranking: Ranking, end: Tensor) -> Pool:
+        """What has been grown for the text, if it was ranked alike; else a new beginning."""
+        if self._pool is None or self._grown_by != (ranking.sampling, ranking.width):
+            del self._fed[len(self._text) :]
+            self._tree = []
+            self._pool = Pool(self._candidates(ranking, end, [[]]))
+            self._grown_by = (ranking.sampling, ranking.width)
+        return self._pool
 
-        def expand(pool: Pool, nodes: Sequence[int]) -> list[list[Child]]:
-            nodes_fed.extend(nodes)
-            grown = self._feed_guess if limits.max_children == 1 else self._feed_tree
-            return children(grown(pool, nodes_fed)[-len(nodes) :], [pool.path(node) for node in nodes])
+    def _expand(self, pool: Pool, ranking: Ranking, nodes: Nodes) -> Candidates:
+        chain = pool.width == 1
+        hidden = self._feed(pool.tokens(nodes)) if chain else self._feed_tree(pool, nodes)[-len(nodes) :]
+        return self._candidates(ranking, hidden, pool.paths(nodes))
 
-        return grow(children(self._end, [[]])[0], expand, Limits(limits.max_nodes, depth, limits.max_children))
+    def _candidates(self, ranking: Ranking, hidden: Tensor, paths: Sequence[Sequence[int]]) -> Candidates:
+        return ranking.candidates(self._model.logits(hidden), paths, None, self._model.vocab_size)
 
     def _adopt_guesses(self, same: int) -> None:
         """Cuts what was fed to what the text has in common with it: `same` rows, then a path of the tree."""
@@ -108,12 +125,10 @@ class ModelSession:
         self._fed += tokens
         return hidden
 
-    def _feed_guess(self, pool: Pool, nodes: Sequence[int]) -> Tensor:
-        return self._feed([pool.tokens[nodes[-1]]])
-
-    def _feed_tree(self, pool: Pool, nodes: Sequence[int]) -> Tensor:
+    def _feed_tree(self, pool: Pool, nodes: Nodes) -> Tensor:
         """Feeds all of the tree so far: the engine's rows see the text and ancestors in their own slice, no others."""
-        place = {node: row for row, node in enumerate(nodes)} | {-1: -1}
-        parents = [place[pool.parents[node]] for node in nodes]
-        self._tree = [pool.tokens[node] for node in nodes]
+        rows = np.concatenate([pool.expanded, nodes])
+        place = {node: row for row, node in enumerate(rows.tolist())} | {-1: -1}
+        parents = [place[node] for node in pool.parents(rows).tolist()]
+        self._tree = pool.tokens(rows)
         return self._model.forward([Segment(self._kv, len(self._fed), parents, self._tree)])

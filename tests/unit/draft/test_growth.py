@@ -1,110 +1,217 @@
 """The tree is the best-first one: literal cases, and exhaustive search over random tables."""
 
 import math
+from collections.abc import Mapping
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardflow.engine.drafts import growth
-from shardflow.engine.drafts.base import DraftTree, Limits
-from shardflow.engine.drafts.growth import Child, Pool, grow
+from shardflow.calibration import CELLS, cell
+from shardflow.engine.drafts import Limits, pool
+from shardflow.engine.drafts.base import DraftTree
+from shardflow.engine.drafts.growth import grow
+from shardflow.engine.drafts.pool import Candidates, Nodes, Pool
 
-Table = dict[tuple[int, ...], list[Child]]
+Table = Mapping[str, Mapping[str, float]]  # after the letters of a path: the probability of each next letter
+
+AS_IT_IS = [0.0] * CELLS
 
 
-def children(**probabilities: float) -> list[Child]:
-    return [Child(ord(name), math.log(p)) for name, p in probabilities.items()]
+def candidates(table: Table, paths: list[list[int]], width: int) -> Candidates:
+    tokens, logprobs = np.zeros((len(paths), width), dtype=np.int64), np.full((len(paths), width), -np.inf)
+    for row, path in enumerate(paths):
+        for rank, (letter, p) in enumerate(table.get("".join(map(chr, path)), {}).items()):
+            tokens[row, rank], logprobs[row, rank] = ord(letter), math.log(p)
+    return Candidates(tokens, logprobs)
+
+
+class Run:
+    """A pool over a table, and what was looked at."""
+
+    def __init__(self, table: Table, width: int, calibration: list[float] | None = None) -> None:
+        self.table = table
+        self.pool = Pool(candidates(table, [[]], width), calibration)
+        self.looked: list[list[str]] = []  # the paths of each level
+
+    def grow(self, limits: Limits) -> int:
+        return grow(self.pool, self._expand, limits)
+
+    def _expand(self, nodes: Nodes) -> Candidates:
+        paths = self.pool.paths(nodes)
+        self.looked.append(["".join(map(chr, path)) for path in paths])
+        return candidates(self.table, paths, self.pool.width)
 
 
 def run(table: Table, limits: Limits) -> DraftTree:
-    def expand(pool: Pool, nodes: list[int]) -> list[list[Child]]:
-        return [table.get(tuple(pool.path(node)), []) for node in nodes]
-
-    return grow(table[()], expand, limits)  # type: ignore[arg-type]
+    growing = Run(table, limits.width)
+    growing.grow(limits)
+    return growing.pool.tree(limits)
 
 
 def letters(tree: DraftTree) -> str:
     return "".join(map(chr, tree.tokens))
 
 
+SURE = {"a" * n: {"a": 0.9} for n in range(9)}
+FORKED = {
+    "": {"a": 0.6, "b": 0.3},
+    "a": {"c": 0.7, "d": 0.2},  # .42, .12
+    "b": {"e": 0.5, "f": 0.4},  # .15, .12
+    "ac": {"g": 0.9, "h": 0.1},  # .378
+}
+
+
 def test_a_chain_is_as_long_as_its_nodes_allow() -> None:
-    table: Table = {(): children(a=0.9)} | {(97,) * n: children(a=0.9) for n in range(1, 9)}
-    tree = run(table, Limits(3, 8, 1))
+    tree = run(SURE, Limits(3, 8, 1))
     assert tree.tokens == [97, 97, 97]
     assert tree.parents == [-1, 0, 1]
     assert tree.logprobs == [math.log(0.9)] * 3
 
 
 def test_a_chain_is_no_deeper_than_asked() -> None:
-    table: Table = {(): children(a=0.9)} | {(97,) * n: children(a=0.9) for n in range(1, 9)}
-    assert run(table, Limits(8, 2, 1)).parents == [-1, 0]
+    assert run(SURE, Limits(8, 2, 1)).parents == [-1, 0]
 
 
-def test_the_last_node_of_a_chain_is_never_expanded() -> None:
-    looked: list[int] = []
-
-    def expand(pool: Pool, nodes: list[int]) -> list[list[Child]]:
-        looked.extend(nodes)
-        return [children(a=0.5)]
-
-    grow(children(a=0.5), expand, Limits(4, 9, 1))  # type: ignore[arg-type]
-    assert looked == [0, 1, 2]
+def test_the_last_node_of_a_chain_is_never_looked_at() -> None:
+    growing = Run(SURE, 1)
+    assert growing.grow(Limits(4, 9, 1)) == 3
+    assert growing.looked == [["a"], ["aa"], ["aaa"]]
 
 
 def test_a_likely_path_gets_depth_and_an_unlikely_one_none() -> None:
-    table: Table = {
-        (): children(a=0.6, b=0.3),
-        (97,): children(c=0.7, d=0.2),  # .42, .12
-        (98,): children(e=0.5, f=0.4),  # .15, .12
-        (97, 99): children(g=0.9, h=0.1),  # .378
-    }
-    tree = run(table, Limits(4, 3, 2))
+    tree = run(FORKED, Limits(4, 3, 2))
     assert letters(tree) == "abcg"
     assert tree.parents == [-1, -1, 0, 2]
 
 
 def test_equal_paths_keep_the_older_node_and_stay_a_tree() -> None:
-    table: Table = {(): children(a=1.0, b=1.0), (97,): children(c=1.0), (98,): children(d=1.0)}
-    tree = run(table, Limits(3, 2, 2))
+    tree = run({"": {"a": 1.0, "b": 1.0}, "a": {"c": 1.0}, "b": {"d": 1.0}}, Limits(3, 2, 2))
     assert letters(tree) == "abc"
     assert tree.parents == [-1, -1, 0]
 
 
 def test_growth_stops_before_it_looks_at_too_many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "MAX_EXPANDED", 2)
-    table: Table = {(): children(a=0.9)} | {(97,) * n: children(a=0.9) for n in range(1, 9)}
-    assert len(run(table, Limits(8, 8, 1)).tokens) == 3
+    monkeypatch.setattr(pool, "MAX_EXPANDED", 2)
+    assert len(run(SURE, Limits(8, 8, 1)).tokens) == 3
+
+
+def test_a_level_looks_at_the_best_nodes_first_and_not_at_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "ROWS", 2)
+    wide = {"": {"a": 0.4, "b": 0.3, "c": 0.2}, "a": {"d": 0.9}, "b": {"e": 0.1}}
+    growing = Run(wide, 3)
+    assert growing.grow(Limits(8, 2, 3)) == 2
+    assert growing.looked == [["a", "b"], ["c"]]
 
 
 def test_no_candidates_make_no_tree() -> None:
-    assert run({(): []}, Limits(4, 4, 2)).tokens == []
+    assert run({}, Limits(4, 4, 2)).tokens == []
+
+
+def test_growth_goes_on_from_where_it_was() -> None:
+    at_once, in_steps = Run(FORKED, 2), Run(FORKED, 2)
+    assert at_once.grow(Limits(4, 3, 2, max_levels=2)) == 2
+    assert [in_steps.grow(Limits(4, 3, 2, max_levels=1)) for _ in range(3)] == [1, 1, 0]
+    assert in_steps.looked == at_once.looked == [["a", "b"], ["ac"]]
+    assert in_steps.pool.tree(Limits(4, 3, 2)) == at_once.pool.tree(Limits(4, 3, 2))
+
+
+def test_a_smaller_tree_of_a_larger_pool_is_what_it_would_have_been() -> None:
+    growing = Run(FORKED, 2)
+    growing.grow(Limits(8, 3, 2))
+    assert letters(growing.pool.tree(Limits(4, 3, 2))) == "abcg"
+    assert letters(growing.pool.tree(Limits(8, 1, 2))) == "ab"
+
+
+def test_growth_ends_where_a_level_gains_too_little() -> None:
+    assert Run(FORKED, 2).grow(Limits(9, 9, 2, min_gain=0.89)) == 1  # .6 + .3, then .42 + .12 + .15 + .12
+    assert Run(FORKED, 2).grow(Limits(9, 9, 2, min_gain=0.91)) == 0
+
+
+def test_what_is_too_improbable_is_neither_looked_at_nor_returned() -> None:
+    growing = Run(FORKED, 2)
+    limits = Limits(9, 9, 2, min_probability=0.4)
+    growing.grow(limits)
+    assert growing.looked == [["a"], ["ac"]]
+    assert letters(growing.pool.tree(limits)) == "ac"
+
+
+def calibrated(**by_rank: float) -> list[float]:
+    """A calibration that believes a probability for each rank at depth 1, and the one at rank 0 for all below."""
+    table = [math.log(by_rank["first"])] * CELLS
+    for confidence in np.linspace(0, 1, 500):
+        table[cell(1, 1, float(confidence))] = math.log(by_rank["second"])
+    return table
+
+
+def test_a_calibration_stands_in_for_the_confidence() -> None:
+    growing = Run(FORKED, 2, calibrated(first=0.5, second=0.3))
+    growing.grow(Limits(4, 3, 2))  # a .5, b .3, ac .25, ad .25
+    tree = growing.pool.tree(Limits(4, 3, 2))
+    assert letters(tree) == "abcd"
+    assert tree.logprobs == [math.log(0.6), math.log(0.3), math.log(0.7), math.log(0.2)]  # the draft's own
+    assert growing.pool.mass(np.array([0, 1, 2])) == pytest.approx(0.5 + 0.3 + 0.25)
+
+
+def test_another_calibration_scores_what_is_there_anew() -> None:
+    growing = Run(FORKED, 2)
+    growing.grow(Limits(6, 3, 2))
+    growing.pool.calibrate(calibrated(first=0.5, second=0.3))
+    assert growing.pool.mass(np.array([0, 1, 2, 6])) == pytest.approx(0.5 + 0.3 + 0.25 + 0.125)
+    growing.pool.calibrate(None)
+    assert growing.pool.mass(np.array([0, 1, 2, 6])) == pytest.approx(0.6 + 0.3 + 0.42 + 0.378)
+
+
+def test_no_sibling_is_believed_more_than_an_earlier_one() -> None:
+    growing = Run(FORKED, 2, calibrated(first=0.2, second=0.7))
+    assert growing.pool.mass(np.array([1])) == pytest.approx(0.2)
+    assert letters(growing.pool.tree(Limits(1, 1, 2))) == "a"
+
+
+def test_cells_are_those_of_the_contract() -> None:
+    confidences = np.array([[1.0, 0.97, 0.969, 0.5], [0.2, 0.005, 0.004, 1e-9], [0.9, 0.1, 0.02, 0.0]])
+    found = pool._cells(np.array([1, 2, 7]), np.log(np.maximum(confidences, 1e-300)))
+    rows = zip((1, 2, 7), confidences.tolist(), strict=True)
+    assert found.tolist() == [[cell(depth, rank, p) for rank, p in enumerate(row)] for depth, row in rows]
 
 
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(
-    weights=st.lists(st.floats(0.01, 1), min_size=14, max_size=14), nodes=st.integers(1, 14), depth=st.integers(1, 3)
+    weights=st.lists(st.floats(0.01, 1), min_size=14, max_size=14),
+    nodes=st.integers(1, 14),
+    depth=st.integers(1, 3),
+    calibration=st.none() | st.lists(st.floats(-3, 0), min_size=CELLS, max_size=CELLS),
 )
-def test_no_other_tree_is_more_probable(weights: list[float], nodes: int, depth: int) -> None:
+def test_no_other_tree_is_more_probable(
+    weights: list[float], nodes: int, depth: int, calibration: list[float] | None
+) -> None:
     """All binary trees of depth 3: the result is the `nodes` most probable paths."""
-    paths = [(), *((a,) for a in (0, 1)), *((a, b) for a in (0, 1) for b in (0, 1))]
+    paths = ["", "a", "b", "aa", "ab", "ba", "bb"]
     table = {
-        path: [Child(token, math.log(weights[2 * index + token])) for token in (0, 1)]
+        path: dict(zip("ab", sorted(weights[2 * index : 2 * index + 2], reverse=True), strict=True))
         for index, path in enumerate(paths)
     }
 
-    def score(path: tuple[int, ...]) -> float:
-        return sum(table[path[:level]][token].logprob for level, token in enumerate(path))
+    def believed(path: str) -> float:
+        rank, p = "ab".index(path[-1]), table[path[:-1]][path[-1]]
+        own = math.log(p) if calibration is None else calibration[cell(len(path), rank, p)]
+        return own if rank == 0 else min(own, believed(path[:-1] + "a"))
 
-    everything = [(*path, token) for path in paths for token in (0, 1) if len(path) < depth]
+    def score(path: str) -> float:
+        return sum(believed(path[:length]) for length in range(1, len(path) + 1))
+
+    everything = [path + letter for path in paths for letter in "ab" if len(path) < depth]
     best = sorted(everything, key=lambda path: -score(path))[:nodes]
-    tree = run(table, Limits(nodes, depth, 2))  # type: ignore[arg-type]
-    total = sum(score(path) for path in best)
+    growing = Run(table, 2, calibration)
+    growing.grow(Limits(nodes, depth, 2))
+    tree = growing.pool.tree(Limits(nodes, depth, 2))
     found = [tree_path(tree, node) for node in range(len(tree.tokens))]
     assert len(set(found)) == len(best)
-    assert sum(score(path) for path in found) == pytest.approx(total)
+    assert sum(map(score, found)) == pytest.approx(sum(map(score, best)))
+    assert all(path[:-1] + "a" in found for path in found)  # siblings are the first ones by rank
 
 
-def tree_path(tree: DraftTree, node: int) -> tuple[int, ...]:
-    above = tree_path(tree, tree.parents[node]) if tree.parents[node] >= 0 else ()
-    return (*above, tree.tokens[node])
+def tree_path(tree: DraftTree, node: int) -> str:
+    above = tree_path(tree, tree.parents[node]) if tree.parents[node] >= 0 else ""
+    return above + chr(tree.tokens[node])

@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +15,8 @@ from torch import Tensor
 from shardflow.engine import GREEDY, CheckpointError, NonFiniteError, SamplingParams, UnsupportedModelError, rank
 from shardflow.engine.drafts import DraftGapError, DraftRequestError, DraftTree, Limits, load_drafter
 from shardflow.engine.drafts.eagle import EagleDrafter, EagleSession
-from shardflow.engine.drafts.growth import Child, Pool, grow
+from shardflow.engine.drafts.growth import grow
+from shardflow.engine.drafts.pool import Candidates, Pool
 
 PROMPT = [3, 1, 4, 1, 5]
 SAMPLED = SamplingParams(temperature=0.8, top_k=20, repetition_penalty=1.3, seed=11, logit_bias={7: 1.5})
@@ -75,16 +77,19 @@ class Naive:
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=1)
 
     def propose(self, answer: list[int], hidden: Tensor, limits: Limits, sampling: SamplingParams) -> DraftTree:
-        def children(path: list[int]) -> list[Child]:
+        def candidates(paths: list[list[int]]) -> Candidates:
+            found = [ranked(path) for path in paths]
+            return Candidates(np.array([ids for ids, _ in found]), np.array([values for _, values in found]))
+
+        def ranked(path: list[int]) -> tuple[list[int], list[float]]:
             logits = self.logits(answer, hidden, path).float()
             position = len(PROMPT) + len(answer) + len(path)
             ids = rank(logits, sampling, position, PROMPT, answer + path, n=limits.max_children)
-            return [Child(token, float(torch.log_softmax(logits, 0)[token])) for token in ids]
+            return ids, torch.log_softmax(logits, 0)[ids].tolist()
 
-        def expand(pool: Pool, nodes: list[int]) -> list[list[Child]]:
-            return [children(pool.path(node)) for node in nodes]
-
-        return grow(children([]), expand, limits)  # type: ignore[arg-type]
+        pool = Pool(candidates([[]]))
+        grow(pool, lambda nodes: candidates(pool.paths(nodes)), limits)
+        return pool.tree(limits)
 
 
 def features(count: int, seed: int = 0) -> Tensor:
@@ -112,7 +117,7 @@ def test_guesses_are_those_of_the_formulas(
 ) -> None:
     answer, hidden = [9, 2, 6, 5, 3], features(5)
     assert same(
-        told(drafter, answer, hidden).propose(limits, sampling), naive.propose(answer, hidden, limits, sampling)
+        told(drafter, answer, hidden).propose(limits, sampling).tree, naive.propose(answer, hidden, limits, sampling)
     )
 
 
@@ -127,8 +132,8 @@ def test_whatever_was_accepted_the_guesses_are_those_of_a_fresh_session(
     session = told(drafter, answer, pool)
     for _ in range(data.draw(st.integers(1, 4), "rounds")):
         limits = data.draw(st.sampled_from([Limits(4, 4, 1), Limits(9, 4, 3)]), "limits")
-        tree = session.propose(limits, sampling)
-        assert same(tree, told(drafter, answer, pool).propose(limits, sampling))
+        tree = session.propose(limits, sampling).tree
+        assert same(tree, told(drafter, answer, pool).propose(limits, sampling).tree)
         accepted = tree.tokens[: data.draw(st.integers(0, 4), "accepted")] if limits.max_children == 1 else []
         keep = data.draw(st.integers(max(0, len(answer) - 2), len(answer)), "keep")
         answer = [*answer[:keep], *accepted, data.draw(st.integers(0, 96), "next")]
@@ -139,7 +144,7 @@ def test_whatever_was_accepted_the_guesses_are_those_of_a_fresh_session(
 
 def test_a_prompt_alone_gets_no_guesses(drafter: EagleDrafter) -> None:
     session = told(drafter, [], features(0))
-    assert session.propose(Limits(4, 4, 1), GREEDY).tokens == []
+    assert session.propose(Limits(4, 4, 1), GREEDY).tree.tokens == []
     assert session.known_tokens == 5
 
 
@@ -151,7 +156,7 @@ def test_a_token_without_its_feature_is_asked_for_again(drafter: EagleDrafter) -
     assert error.value.known_tokens == session.known_tokens == 7
     session.extend(7, [6, 5, 3], prompt_tokens=5, hidden=hidden[2:5])
     fresh = told(drafter, [9, 2, 6, 5, 3], hidden)
-    assert same(session.propose(Limits(4, 4, 1), GREEDY), fresh.propose(Limits(4, 4, 1), GREEDY))
+    assert same(session.propose(Limits(4, 4, 1), GREEDY).tree, fresh.propose(Limits(4, 4, 1), GREEDY).tree)
 
 
 def test_a_restarted_draft_keeps_the_prompt_and_asks_for_the_answer(drafter: EagleDrafter) -> None:
@@ -162,7 +167,7 @@ def test_a_restarted_draft_keeps_the_prompt_and_asks_for_the_answer(drafter: Eag
         session.extend(0, [*PROMPT, 9, 2], prompt_tokens=5, hidden=None)
     assert error.value.known_tokens == 5
     session.extend(5, [9, 2], prompt_tokens=5, hidden=features(2))
-    assert len(session.propose(Limits(4, 4, 1), GREEDY).tokens) == 4
+    assert len(session.propose(Limits(4, 4, 1), GREEDY).tree.tokens) == 4
 
 
 def test_other_prompt_tokens_make_another_text(drafter: EagleDrafter) -> None:
@@ -170,7 +175,7 @@ def test_other_prompt_tokens_make_another_text(drafter: EagleDrafter) -> None:
     session.extend(4, [5, 9, 2], prompt_tokens=4, hidden=hidden)
     other = drafter.new_session()
     other.extend(0, [*PROMPT, 9, 2], prompt_tokens=4, hidden=hidden)
-    assert same(session.propose(Limits(4, 4, 1), GREEDY), other.propose(Limits(4, 4, 1), GREEDY))
+    assert same(session.propose(Limits(4, 4, 1), GREEDY).tree, other.propose(Limits(4, 4, 1), GREEDY).tree)
 
 
 def test_guesses_end_where_the_heads_own_context_ends(drafter: EagleDrafter) -> None:
@@ -179,7 +184,7 @@ def test_guesses_end_where_the_heads_own_context_ends(drafter: EagleDrafter) -> 
     session.extend(0, PROMPT + answer[:61], prompt_tokens=5, hidden=hidden[:61])
     for length in range(62, 67):
         session.extend(4 + length, [answer[length - 1]], prompt_tokens=5, hidden=hidden[length - 1 : length])
-        sizes.append(len(session.propose(Limits(8, 8, 1), GREEDY).tokens))
+        sizes.append(len(session.propose(Limits(8, 8, 1), GREEDY).tree.tokens))
     assert sizes == [3, 2, 1, 0, 0]
 
 

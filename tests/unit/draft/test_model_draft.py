@@ -78,18 +78,18 @@ def test_a_draft_that_is_the_target_guesses_all_it_says(
     text = (PROMPT * 30)[:length]
     said = continuation(target, text, 14, sampling)
     session = told(drafter, text)
-    first = session.propose(Limits(6, 6, 1), sampling)
+    first = session.propose(Limits(6, 6, 1), sampling).tree
     assert first.tokens == said[:6]
     assert first.parents == [-1, 0, 1, 2, 3, 4]
     say(session, length, said[:7])  # all accepted, and the target's own token behind them
-    assert session.propose(Limits(6, 6, 1), sampling).tokens == said[7:13]
+    assert session.propose(Limits(6, 6, 1), sampling).tree.tokens == said[7:13]
 
 
 def test_after_all_were_accepted_only_the_last_guess_and_the_bonus_are_fed(
     drafter: ModelDrafter, fed: list[list[int]]
 ) -> None:
     session = told(drafter, PROMPT)
-    guesses = session.propose(Limits(4, 4, 1), GREEDY).tokens
+    guesses = session.propose(Limits(4, 4, 1), GREEDY).tree.tokens
     fed.clear()
     say(session, len(PROMPT), [*guesses, 8])
     assert fed == [[guesses[3], 8]]
@@ -97,7 +97,7 @@ def test_after_all_were_accepted_only_the_last_guess_and_the_bonus_are_fed(
 
 def test_after_a_correction_only_the_correction_is_fed(drafter: ModelDrafter, fed: list[list[int]]) -> None:
     session = told(drafter, PROMPT)
-    guesses = session.propose(Limits(4, 4, 1), GREEDY).tokens
+    guesses = session.propose(Limits(4, 4, 1), GREEDY).tree.tokens
     fed.clear()
     wrong = (guesses[2] + 1) % 97
     say(session, len(PROMPT), [*guesses[:2], wrong])
@@ -106,7 +106,7 @@ def test_after_a_correction_only_the_correction_is_fed(drafter: ModelDrafter, fe
 
 def test_a_right_path_of_a_tree_is_not_fed_again(drafter: ModelDrafter, fed: list[list[int]]) -> None:
     session = told(drafter, PROMPT)
-    tree = session.propose(Limits(12, 3, 3), GREEDY)
+    tree = session.propose(Limits(12, 3, 3), GREEDY).tree
     second = max(node for node in range(12) if tree.parents[node] == -1 and node in tree.parents)
     child = tree.parents.index(second)
     assert second > 0  # not the most probable one, so its row is not where it will stand
@@ -114,11 +114,12 @@ def test_a_right_path_of_a_tree_is_not_fed_again(drafter: ModelDrafter, fed: lis
     text = [tree.tokens[second], tree.tokens[child], 8]
     say(session, len(PROMPT), text)
     assert sum(map(len, fed)) < 3
-    assert same(session.propose(Limits(5, 5, 1), GREEDY), told(drafter, PROMPT + text).propose(Limits(5, 5, 1), GREEDY))
+    fresh = told(drafter, PROMPT + text)
+    assert same(session.propose(Limits(5, 5, 1), GREEDY).tree, fresh.propose(Limits(5, 5, 1), GREEDY).tree)
 
 
 def test_no_nodes_asked_for_feeds_the_text_alone(drafter: ModelDrafter, fed: list[list[int]]) -> None:
-    assert told(drafter, PROMPT).propose(Limits(0, 0, 0), GREEDY).tokens == []
+    assert told(drafter, PROMPT).propose(Limits(0, 0, 0), GREEDY).tree.tokens == []
     assert fed == [PROMPT]
 
 
@@ -136,8 +137,8 @@ def test_whatever_was_accepted_the_guesses_are_those_of_a_fresh_session(
     session, text = told(drafter, PROMPT), list(PROMPT)
     for _ in range(data.draw(st.integers(1, 3), "rounds")):
         limits = data.draw(st.sampled_from([Limits(4, 4, 1), Limits(1, 1, 1), Limits(9, 4, 3)]), "limits")
-        tree = session.propose(limits, sampling)
-        assert same(tree, told(drafter, text).propose(limits, sampling))
+        tree = session.propose(limits, sampling).tree
+        assert same(tree, told(drafter, text).propose(limits, sampling).tree)
         base = data.draw(st.integers(max(len(PROMPT), len(text) - 3), len(text)), "base")
         accepted = draw_path(data, tree) if base == len(text) else []
         text = text[:base] + accepted + data.draw(st.lists(st.integers(0, 96), min_size=1, max_size=3), "target's own")
@@ -166,10 +167,10 @@ def test_guesses_end_where_the_drafts_own_context_ends(other_path: Path) -> None
     session.extend(0, text[:36], prompt_tokens=6, hidden=None)
     for length in range(37, 42):
         session.extend(length - 1, [text[length - 1]], prompt_tokens=6, hidden=None)
-        sizes.append(len(session.propose(Limits(8, 8, 1), GREEDY).tokens))
+        sizes.append(len(session.propose(Limits(8, 8, 1), GREEDY).tree.tokens))
     assert sizes == [4, 3, 2, 1, 0]
     session.extend(30, [7], prompt_tokens=6, hidden=None)  # back within the context
-    assert len(session.propose(Limits(8, 8, 1), GREEDY).tokens) == 8
+    assert len(session.propose(Limits(8, 8, 1), GREEDY).tree.tokens) == 8
 
 
 def test_a_gap_is_answered_with_what_is_known(drafter: ModelDrafter) -> None:

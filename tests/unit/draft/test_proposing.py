@@ -112,7 +112,7 @@ def test_numbers_that_are_not_finite_cost_the_session(head: Drafter) -> None:
 
 def test_a_bug_is_an_answer_too(model: Drafter, monkeypatch: pytest.MonkeyPatch) -> None:
     session = model.new_session()
-    monkeypatch.setattr(session, "propose", lambda limits, sampling: 1 / 0)
+    monkeypatch.setattr(session, "propose", lambda limits, sampling, calibration: 1 / 0)
     outcome = ask(model, Held(session), extend())
     assert outcome.answer.failure.code == INTERNAL
     assert "ZeroDivisionError" in outcome.answer.failure.message

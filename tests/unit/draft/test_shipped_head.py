@@ -27,10 +27,10 @@ def test_the_check_vectors_come_out(drafter: EagleDrafter) -> None:
     session = drafter.new_session()
     session.extend(0, prompt + answer[:1], prompt_tokens=len(prompt), hidden=check["features"][:1])
     for at in range(1, 24):  # one token a round, with another four guesses in between
-        assert session.propose(Limits(4, 1, 4), GREEDY).tokens == check["top4_depth1"][at - 1].tolist()
+        assert session.propose(Limits(4, 1, 4), GREEDY).tree.tokens == check["top4_depth1"][at - 1].tolist()
         session.propose(Limits(4, 4, 1), GREEDY)
         session.extend(len(prompt) + at, [answer[at]], prompt_tokens=len(prompt), hidden=check["features"][at : at + 1])
-    assert session.propose(Limits(4, 4, 1), GREEDY).tokens == [14654, 282, 260, 8685]
+    assert session.propose(Limits(4, 4, 1), GREEDY).tree.tokens == [14654, 282, 260, 8685]
     logits = drafter.head.logits(session._cache.outputs[23:24])[0]
     assert torch.allclose(logits, check["logits_last"], atol=1e-3)
     assert check["chain4_after_last"].tolist() == [14654, 282, 260, 8685]
