@@ -18,6 +18,7 @@ from services.verifier.config import VerifierSettings
 from services.verifier.server import VerifierService
 from shardflow.config import Peer
 from shardflow.metrics import DraftMetrics, OrchestratorMetrics, VerifierMetrics
+from shardflow.speculation import Mode
 from shardflow.topology import split_layers
 from shardflow.transport import open_channel
 from shardflow.v1 import orchestrator_pb2, orchestrator_pb2_grpc
@@ -31,18 +32,19 @@ class Deployment:
 
     stub: Any
 
-    async def generate(self, prompt: list[int] | list[dict[str, str]], *, k: int, tokens: int, **fields: Any) -> Answer:
-        """The answer to token ids or a conversation, with `k` guesses a round."""
-        request = orchestrator_pb2.GenerateRequest(max_tokens=tokens, round_records=True, **fields)
+    async def generate(
+        self, prompt: list[int] | list[dict[str, str]], *, mode: str, tokens: int, **fields: Any
+    ) -> Answer:
+        """The answer to token ids or a conversation, in a mode of speculation."""
+        speculation = Mode.parse(mode).message()
+        request = orchestrator_pb2.GenerateRequest(
+            max_tokens=tokens, round_records=True, speculation=speculation, **fields
+        )
         if isinstance(prompt[0], dict):
             for message in prompt:
                 request.chat.messages.add(**message)  # type: ignore[arg-type]
         else:
             request.token_ids.ids.extend(prompt)  # type: ignore[arg-type]
-        if k:
-            request.speculation.linear.k = k
-        else:
-            request.speculation.none.SetInParent()
         return Answer([message async for message in self.stub.Generate(request, timeout=60)])
 
 

@@ -19,6 +19,7 @@ from tests.unit.draft.tiny import save_head
 
 PROMPT = [17, 3, 150, 88, 42, 9, 120, 61, 5, 77, 190]
 TOKENS = 24
+MODES = ("none", "linear:1", "linear:8", "tree:12", "lookup", "auto")
 DRAFTS = ("good", "random", "equal", "head", "none")
 SAMPLING = sampling_pb2.SamplingParams(
     temperature=0.8, top_p=0.9, repetition_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.2, seed=11
@@ -72,11 +73,11 @@ async def test_every_arrangement(models: Path, shards: int, draft: str) -> None:
     async with deployed(
         target, models / "tokenizer", layers=LAYERS, shards=shards, draft=draft_of(models, "llama", draft)
     ) as deployment:
-        for k in (0, 1, 4, 8):
-            answer = await deployment.generate(PROMPT, k=k, tokens=TOKENS, ignore_eos=True)
-            assert answer.ids == greedy(target), f"greedy, K = {k}"
-            answer = await deployment.generate(PROMPT, k=k, tokens=TOKENS, ignore_eos=True, sampling=SAMPLING)
-            assert answer.ids == sampled(target), f"sampled, K = {k}"
+        for mode in MODES:
+            answer = await deployment.generate(PROMPT, mode=mode, tokens=TOKENS, ignore_eos=True)
+            assert answer.ids == greedy(target), f"greedy, {mode}"
+            answer = await deployment.generate(PROMPT, mode=mode, tokens=TOKENS, ignore_eos=True, sampling=SAMPLING)
+            assert answer.ids == sampled(target), f"sampled, {mode}"
 
 
 @pytest.mark.parametrize(("shards", "draft"), [(1, "none"), (2, "good"), (2, "head"), (3, "equal"), (3, "random")])
@@ -86,10 +87,10 @@ async def test_every_family(models: Path, family: str, shards: int, draft: str) 
     async with deployed(
         target, models / "tokenizer", layers=LAYERS, shards=shards, draft=draft_of(models, family, draft)
     ) as deployment:
-        for k in (0, 4):
-            answer = await deployment.generate(PROMPT, k=k, tokens=TOKENS, ignore_eos=True)
-            assert answer.ids == greedy(target), f"greedy, K = {k}"
-        answer = await deployment.generate(PROMPT, k=8, tokens=TOKENS, ignore_eos=True, sampling=SAMPLING)
+        for mode in ("none", "linear:4", "auto"):
+            answer = await deployment.generate(PROMPT, mode=mode, tokens=TOKENS, ignore_eos=True)
+            assert answer.ids == greedy(target), f"greedy, {mode}"
+        answer = await deployment.generate(PROMPT, mode="tree:12", tokens=TOKENS, ignore_eos=True, sampling=SAMPLING)
         assert answer.ids == sampled(target), "sampled"
 
 
@@ -100,7 +101,7 @@ async def test_the_drafts_differ_as_they_should(models: Path) -> None:
         async with deployed(
             models / "llama", models / "tokenizer", layers=LAYERS, shards=1, draft=draft_of(models, "llama", draft)
         ) as deployment:
-            usage = (await deployment.generate(PROMPT, k=4, tokens=TOKENS, ignore_eos=True)).last.usage
+            usage = (await deployment.generate(PROMPT, mode="linear:4", tokens=TOKENS, ignore_eos=True)).last.usage
             acceptance[draft] = usage.accepted_tokens / usage.drafted_tokens
     assert acceptance["equal"] == 1
     assert 0.2 < acceptance["good"] < 1
@@ -122,6 +123,6 @@ async def equal(models: Path) -> AsyncIterator[Deployment]:
 async def test_a_draft_equal_to_its_target_is_always_right(equal: Deployment, length: int) -> None:
     prompt = [(7 * i + length) % VOCAB for i in range(length)]
     for k in (1, 4, 8):
-        answer = await equal.generate(prompt, k=k, tokens=3 * (k + 1) + 1, ignore_eos=True)
+        answer = await equal.generate(prompt, mode=f"linear:{k}", tokens=3 * (k + 1) + 1, ignore_eos=True)
         assert answer.last.usage.accepted_tokens == answer.last.usage.drafted_tokens == 3 * k
         assert [len(message.tokens) for message in answer.messages] == [1, k + 1, k + 1, k + 1]

@@ -30,6 +30,9 @@ def plain() -> list[list[int]]:
     return answers
 
 
+MODES = ("none", "linear:4", "tree:16", "lookup", "auto")
+
+
 def questions() -> list[list[dict[str, str]]]:
     return [[{"role": "user", "content": prompt.text}] for prompt in CHAT[::4]]
 
@@ -46,15 +49,15 @@ async def deployment() -> AsyncIterator[Deployment]:
 async def test_greedy_is_what_transformers_generates(deployment: Deployment, plain: list[list[int]]) -> None:
     assert len(plain) == 3
     for question, expected in zip(questions(), plain, strict=True):
-        for k in (0, 1, 4, 8):
-            answer = await deployment.generate(question, k=k, tokens=TOKENS)
-            assert answer.ids == expected, f"K = {k}"
+        for mode in MODES:
+            answer = await deployment.generate(question, mode=mode, tokens=TOKENS)
+            assert answer.ids == expected, mode
 
 
-async def test_a_seed_gives_one_text_at_every_k(deployment: Deployment) -> None:
+async def test_a_seed_gives_one_text_in_every_mode(deployment: Deployment) -> None:
     sampling = sampling_pb2.SamplingParams(temperature=0.8, top_p=0.9, frequency_penalty=0.3, seed=5)
     texts = set()
-    for k in (0, 1, 4, 8):
-        answer = await deployment.generate(questions()[0], k=k, tokens=TOKENS, sampling=sampling)
+    for mode in MODES:
+        answer = await deployment.generate(questions()[0], mode=mode, tokens=TOKENS, sampling=sampling)
         texts.add(tuple(answer.ids))
     assert len(texts) == 1
