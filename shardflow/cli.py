@@ -14,16 +14,18 @@ from rich.console import Console
 from shardflow import doctor as doctors
 from shardflow import flags, paint
 from shardflow import status as statuses
+from shardflow import trace as traces
 from shardflow.answering import show
 from shardflow.bench import Bench
 from shardflow.chat import chat as converse
-from shardflow.client import Options, ShardflowClient
+from shardflow.client import Options, Prompt, ShardflowClient
 from shardflow.cluster import running
 from shardflow.demo.play import Show
 from shardflow.demo.prompts import CHAT, RAW
 from shardflow.demo.run import Schedule
 from shardflow.errors import ShardflowError
 from shardflow.speculation import Mode
+from shardflow.tokenizer import Tokenizer
 from shardflow.topology import DEFAULT_DRAFT, DEFAULT_MODEL, Topology
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -47,12 +49,12 @@ def generate(
     timeout: flags.Timeout = 300.0,
 ) -> None:
     """Ask for one answer and stream it; in a terminal, colours tell accepted from corrected tokens."""
-    options = _options(max_tokens, temperature, top_p, seed, speculation)
+    options = flags.options(max_tokens, temperature, top_p, seed, speculation)
     options["stop"] = stop or []
-    _run(_generate(address, prompt if raw else [{"role": "user", "content": prompt}], timeout, options))
+    _run(_generate(address, flags.prompt(prompt, raw), timeout, options))
 
 
-async def _generate(address: str, prompt: str | list[dict[str, str]], timeout: float, options: Options) -> None:
+async def _generate(address: str, prompt: Prompt, timeout: float, options: Options) -> None:
     async with (
         ShardflowClient(address) as client,
         aclosing(client.generate(prompt, timeout=timeout, **options)) as chunks,
@@ -61,6 +63,35 @@ async def _generate(address: str, prompt: str | list[dict[str, str]], timeout: f
     if console.is_terminal:
         console.print(paint.legend())
         _say(shown.summary())
+
+
+@app.command()
+def trace(
+    prompt: Annotated[str, typer.Argument(help="What to say.")],
+    address: flags.Address = _ADDRESS,
+    raw: flags.Raw = False,
+    max_tokens: flags.MaxTokens = 32,
+    temperature: flags.Temperature = 0.0,
+    top_p: flags.TopP = 1.0,
+    seed: flags.Seed = None,
+    speculation: flags.Speculation = None,
+    model: Annotated[Path | None, typer.Option(help="Directory whose tokenizer shows guesses as text.")] = None,
+    timeout: flags.Timeout = 300.0,
+    json_file: flags.JsonFile = None,
+) -> None:
+    """Ask for one answer and draw each round: the tree of guesses, what was accepted, where the time went."""
+    options = flags.options(max_tokens, temperature, top_p, seed, speculation)
+    _run(_trace(address, flags.prompt(prompt, raw), timeout, options, model, json_file))
+
+
+async def _trace(
+    address: str, prompt: Prompt, timeout: float, options: Options, model: Path | None, json_file: Path | None
+) -> None:
+    tokenizer = None if model is None else Tokenizer(model)
+    async with ShardflowClient(address) as client:
+        rounds = await traces.trace(client, prompt, timeout, options, console, tokenizer)
+    if json_file is not None:
+        traces.write(rounds, json_file)
 
 
 @app.command()
@@ -75,7 +106,9 @@ def chat(
     timeout: flags.Timeout = 300.0,
 ) -> None:
     """Talk: each line is a question; /reset forgets the conversation, /quit ends it, Ctrl-C stops an answer."""
-    converse(address, system, timeout, _options(max_tokens, temperature, top_p, seed, speculation), console, errors)
+    converse(
+        address, system, timeout, flags.options(max_tokens, temperature, top_p, seed, speculation), console, errors
+    )
 
 
 @app.command()
@@ -185,15 +218,6 @@ def demo(
 
 def _say(line: str) -> None:
     paint.say(console, line)
-
-
-def _options(max_tokens: int, temperature: float, top_p: float, seed: int | None, speculation: str | None) -> Options:
-    options = Options(max_tokens=max_tokens, temperature=temperature, top_p=top_p)
-    if seed is not None:
-        options["seed"] = seed
-    if speculation is not None:
-        options["speculation"] = speculation
-    return options
 
 
 def _draft(value: str) -> Path | None:

@@ -1,11 +1,27 @@
-"""The flags of the command line that several commands share."""
+"""The flags of the command line that several commands share, and what they ask for."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shardflow.client import Options, Prompt
 from shardflow.speculation import MODES, Mode
+
+
+def prompt(text: str, raw: bool) -> Prompt:
+    """What to ask: the text as it is, or as a question in a chat."""
+    return text if raw else [{"role": "user", "content": text}]
+
+
+def options(max_tokens: int, temperature: float, top_p: float, seed: int | None, speculation: str | None) -> Options:
+    """How to answer it; what was not given is left to the deployment."""
+    given = Options(max_tokens=max_tokens, temperature=temperature, top_p=top_p)
+    if seed is not None:
+        given["seed"] = seed
+    if speculation is not None:
+        given["speculation"] = speculation
+    return given
 
 
 def modes(text: str) -> tuple[str, ...]:
