@@ -27,7 +27,7 @@ from tests import containers
 RESULT = Path(__file__).resolve().parent / "results" / "up.json"
 REPETITIONS = 3
 TOKENS = 40
-KS = (0, 2)
+MODES = ("none", "linear:2")
 FIRST_TOKEN_S = 60
 IMAGE = re.compile(r"^shardflow-(\w+) +(\d+) of +(\d+) MB", re.MULTILINE)
 
@@ -59,9 +59,9 @@ def main() -> int:
 
 
 async def answers(address: str) -> list[Sample]:
-    """Every raw prompt with every K, in order."""
+    """Every raw prompt in every mode, in order."""
     async with ShardflowClient(address) as client:
-        return [await measure(client, question, k, 0, TOKENS) for question in RAW for k in KS]
+        return [await measure(client, question, mode, 0, TOKENS) for question in RAW for mode in MODES]
 
 
 async def local_answers() -> list[Sample]:
@@ -94,7 +94,7 @@ def conditions(load_before: float) -> dict[str, Any]:
         "repetitions": REPETITIONS,
         "start": "images built, no volume; up --detach until a client has a token",
         "tokens": TOKENS,
-        "k": KS,
+        "modes": MODES,
         "prompts": [question.text for question in RAW],
         "load_average_before": load_before,
         "load_average_after": os.getloadavg()[0],
