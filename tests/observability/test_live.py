@@ -6,31 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.observability.loading import queries
-from tests.observability.monitored import load, monitored
+from tests.observability.monitored import monitored, under_load
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(180)]
-
-WINDOW = "30s"
 
 
 async def test_no_panel_is_empty_and_no_alert_fires_under_load(tmp_path: Path) -> None:
     async with monitored(tmp_path) as (cluster, prometheus):
-        working = asyncio.create_task(load(cluster.address, 60))
-        answers: dict[tuple[str, str], list[float]] = {}
-        missing = queries()
-        async with asyncio.timeout(50):
-            while missing:
-                await asyncio.sleep(1)
-                for each in missing:
-                    samples = await asyncio.to_thread(prometheus.query, each[1], WINDOW)
-                    answers[each] = [float(sample["value"][1]) for sample in samples]
-                missing = [each for each in missing if not any(map(math.isfinite, answers[each]))]
-        assert not working.done()
-        working.cancel()
+        answers = await under_load(prometheus, cluster.address, within_s=50)
         alerts = await asyncio.to_thread(prometheus.ask, "alerts")
-        assert [alert for alert in alerts["alerts"] if alert["state"] == "firing"] == []
-        await asyncio.gather(working, return_exceptions=True)
+    assert [alert for alert in alerts["alerts"] if alert["state"] == "firing"] == []
     for (title, expression), values in answers.items():
         assert all(value >= 0 for value in values if not math.isnan(value)), (title, expression)
 
