@@ -36,7 +36,7 @@ LABEL org.opencontainers.image.title="shardflow-${SERVICE}" \
 # It is imported once here, so that what it imports is compiled: its file system may be read-only later. That halves the
 # time to start; to compile all there is would take 220 MB.
 RUN ln -s "/opt/venv/bin/shardflow-${SERVICE}" /usr/local/bin/shardflow-service \
-    && PYTHONDONTWRITEBYTECODE="" python -c "import services.${SERVICE}.__main__, services.${SERVICE}.server"
+    && PYTHONDONTWRITEBYTECODE="" python -c "import services.${SERVICE}.__main__, services.${SERVICE}.server, shardflow.otlp"
 USER 10001:10001
 ENTRYPOINT ["shardflow-service"]
 
