@@ -116,7 +116,6 @@ async def test_faults_are_events_of_the_round(
     assert [[(event.name, dict(event.attributes or {})) for event in span.events] for span in named(kept, "round")] == [
         [],
         [
-            ("no draft", {"shardflow.reason": "draft: broken"}),
             (
                 "fault",
                 {"shardflow.cause": "failedprecondition", "shardflow.reason": "shard-1: says FAILED_PRECONDITION"},
@@ -126,7 +125,7 @@ async def test_faults_are_events_of_the_round(
         [],
     ]
     assert [(span.status.is_ok, attributes(span)) for span in named(kept, "draft")] == [
-        (False, {"error.type": "InternalError"})
+        (False, {"shardflow.background": False, "error.type": "InternalError"})
     ]
 
 

@@ -5,7 +5,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -21,12 +21,10 @@ SUCCESS, FAILURE = SpanExportResult.SUCCESS, SpanExportResult.FAILURE
 
 
 @pytest.fixture(autouse=True)
-def loggers_as_before() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in (COMPLAINING, "opentelemetry.sdk._shared_internal")]
-    before = [list(logger.filters) for logger in loggers]
-    yield
-    for logger, filters in zip(loggers, before, strict=True):
-        logger.filters[:] = filters
+def fresh_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has made no exporter yet."""
+    for name in (COMPLAINING, "opentelemetry.sdk._shared_internal"):
+        monkeypatch.setattr(logging.getLogger(name), "filters", [])
 
 
 @pytest.fixture
@@ -89,7 +87,7 @@ class Faltering(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         number, result = next(self._results)
         if result is FAILURE:
-            logging.getLogger(COMPLAINING).error(f"batch {number} was not taken")
+            logging.getLogger(COMPLAINING).error("batch %d was not taken", number)
         return result
 
 
