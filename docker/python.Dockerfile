@@ -40,7 +40,7 @@ COPY --from=source /opt/venv /opt/venv
 # compile all there is would take 220 MB.
 RUN if [ -n "${EXTRA}" ]; then services="draft verifier"; else services=orchestrator; fi \
     && for service in ${services}; do \
-        PYTHONDONTWRITEBYTECODE="" python -c "import services.${service}.__main__, services.${service}.server" || exit; \
+        PYTHONDONTWRITEBYTECODE="" python -c "import services.${service}.__main__, services.${service}.server, shardflow.otlp" || exit; \
     done
 USER 10001:10001
 

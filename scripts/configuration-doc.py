@@ -22,6 +22,8 @@ dialled through a relay.
 Proxy variables of the environment play no part, with one exception: gRPC lets `no_proxy` and `no_grpc_proxy` override a
 relay. A service whose relayed peer they cover does not start, rather than going around the relay in silence.
 
+Traces are a matter of OpenTelemetry's own `OTEL_*` variables: see [operations.md](operations.md#traces).
+
 The settings of the relay and of the link emulator are in [relay/README.md](../relay/README.md).
 """
 

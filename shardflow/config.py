@@ -50,6 +50,7 @@ def load(settings: type[S], argv: Sequence[str], program: str) -> S:
     known, unknown = _split_flags(settings, argv)
     problems = [f"{name}: unknown variable" for name in _unknown_variables(settings)]
     problems += [f"{name}: unknown flag" for name in unknown]
+    problems += _otlp_problems()
     try:
         loaded = settings(_cli_parse_args=known, _cli_prog_name=program)  # type: ignore[call-arg]
     except ValidationError as error:
@@ -86,6 +87,13 @@ def calm_openmp() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 
+def otlp_endpoint() -> str | None:
+    """Where traces go, by OpenTelemetry's own variables; None if nowhere, which an empty value means too."""
+    off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
+    endpoint = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    return None if off else endpoint or None
+
+
 def child_environment(**extra: str) -> dict[str, str]:
     """The environment for a process that we start: ours, without our own settings, with `extra`."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
@@ -95,6 +103,15 @@ def child_environment(**extra: str) -> dict[str, str]:
 def _unknown_variables(settings: type[ServiceSettings]) -> list[str]:
     known = {PREFIX + name.upper() for name in settings.model_fields}
     return sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known)
+
+
+def _otlp_problems() -> list[str]:
+    """What would make an exporter talk to a port that does not understand it."""
+    names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    name = next((name for name in names if os.environ.get(name)), None)
+    if name is None or otlp_endpoint() is None or os.environ[name] == "grpc":
+        return []
+    return [f"{name}: {os.environ[name]!r}, but traces are sent by 'grpc' only"]
 
 
 def _split_flags(settings: type[ServiceSettings], argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -12,7 +12,7 @@ import prometheus_client
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from shardflow import __version__, logs
+from shardflow import __version__, logs, tracing
 from shardflow.config import ServiceSettings, split_address
 from shardflow.errors import FailedPrecondition, ShardflowError
 from shardflow.refusals import Decoding
@@ -54,7 +54,9 @@ class Service(Protocol):
 def main(settings: ServiceSettings, service: Service) -> None:
     """Runs `service` until SIGTERM or SIGINT, drains it, and returns; a failed start ends the process with code 1."""
     logs.setup(service.name, settings.log_level)
-    if not asyncio.run(_run(settings, service)):
+    with tracing.exporting(service.name):
+        ended_well = asyncio.run(_run(settings, service))
+    if not ended_well:
         raise SystemExit(1)
 
 

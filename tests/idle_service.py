@@ -6,7 +6,7 @@ import sys
 
 import grpc.aio
 
-from shardflow import serving
+from shardflow import serving, tracing
 from shardflow.config import ServiceSettings, load
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,8 @@ class IdleService:
     async def start(self) -> None:
         if self._mode == "fails":
             raise RuntimeError("no weights")
-        logger.info("started")
+        with tracing.span("idling"):
+            logger.info("started")
 
     async def drain(self) -> None:
         logger.info("drain")

@@ -8,8 +8,9 @@ import grpc
 
 from services.draft.proposing import Outcome, propose, refusal
 from services.draft.sessions import Held, Sessions
+from shardflow import tracing
 from shardflow.engine.drafts import Drafter, DraftSession
-from shardflow.errors import ResourceExhausted, ShardflowError, Unavailable, rpc_code
+from shardflow.errors import ResourceExhausted, ShardflowError, Unavailable, from_rpc_code, rpc_code
 from shardflow.metrics import DraftMetrics
 from shardflow.v1 import draft_pb2
 
@@ -37,8 +38,9 @@ class Worker:
         except RuntimeError as error:  # torch's allocators raise nothing finer on the CPU
             return _refused(request, ResourceExhausted(f"no memory for a session: {error}"))
         self._metrics.sessions.set(len(self._sessions))
-        work = loop.run_in_executor(self._thread, propose, self.drafter, held, request, time.monotonic())
-        answering: Answering = loop.create_task(self._finish(request.session, held, work))
+        arrived = time.monotonic()
+        work = loop.run_in_executor(self._thread, propose, self.drafter, held, request, arrived)
+        answering: Answering = loop.create_task(self._finish(request, held, work, arrived))
         self._running.add(answering)
         answering.add_done_callback(self._running.discard)
         return answering
@@ -60,12 +62,18 @@ class Worker:
             await asyncio.wait(self._running)
 
     async def _finish(
-        self, session: str, held: Held[DraftSession], work: asyncio.Future[Outcome]
+        self,
+        request: draft_pb2.ProposeRequest,
+        held: Held[DraftSession],
+        work: asyncio.Future[Outcome],
+        arrived: float,
     ) -> draft_pb2.ProposeResponse:
         outcome = await work
         if not outcome.usable:
-            self._sessions.discard(session, held)
+            self._sessions.discard(request.session, held)
             self._metrics.sessions.set(len(self._sessions))
+        if request.extend.traceparent:
+            _trace(request.extend.traceparent, outcome.answer, arrived)
         _count(self._metrics, outcome.answer)
         return outcome.answer
 
@@ -82,6 +90,22 @@ def _count(metrics: DraftMetrics, answer: draft_pb2.ProposeResponse) -> None:
     metrics.compute_seconds.observe(answer.compute_ms / 1000)
     if answer.levels:
         metrics.level_seconds.observe(answer.compute_ms / 1000 / answer.levels)
+
+
+def _trace(parent: str, answer: draft_pb2.ProposeResponse, arrived: float) -> None:
+    failed = answer.HasField("failure")
+    tracing.record(
+        "propose",
+        parent,
+        began=arrived,
+        attributes={
+            "shardflow.queue_ms": answer.queue_ms,
+            "shardflow.compute_ms": answer.compute_ms,
+            "shardflow.nodes": len(answer.tree.tokens),
+            "shardflow.levels": _levels(answer.tree.parents),
+        },
+        error=from_rpc_code(answer.failure.code, answer.failure.message) if failed else None,
+    )
 
 
 def _code_name(code: int) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from services.orchestrator.deployment import Deployment, check_draft
 from services.orchestrator.guessing.drafted import Drafted, read_tree
+from shardflow import tracing
 from shardflow.config import Peer
 from shardflow.errors import FailedPrecondition, Unavailable, from_rpc_code
 from shardflow.link import Link, describe
@@ -189,6 +190,7 @@ class DraftClient:
                 min_probability=ask.min_probability,
                 calibration=ask.calibration,
                 background=ask.background,
+                traceparent=tracing.traceparent(),
             ),
         )
         answer: asyncio.Future[draft_pb2.ProposeResponse] = asyncio.get_running_loop().create_future()

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
+from services.orchestrator import traces
 from services.orchestrator.deployment import chunk_rows
 from services.orchestrator.drafting import DraftClient, DraftSession
 from services.orchestrator.guessing.building import Room
@@ -14,6 +15,7 @@ from services.orchestrator.guessing.select import select
 from services.orchestrator.rounds import Rows, Source, Stage, Timing, Tree, next_base, plan, sources
 from services.orchestrator.shards import ShardPool
 from services.orchestrator.transcript import Transcript
+from shardflow import tracing
 from shardflow.errors import FailedPrecondition, ShardflowError, Unavailable
 from shardflow.metrics import OrchestratorMetrics
 from shardflow.speculation import MAX_NODES, Mode
@@ -102,8 +104,10 @@ class Generation:
         """The rounds of the request until its text ends; frees the session everywhere when it is left."""
         try:
             await self._open_epoch(time.monotonic() + self._limits.patience_s)
+            number = 0
             while self._transcript.finish is None:
-                yield await self._run_round()
+                number += 1
+                yield await traces.run_round(number, self._last_commit, self._run_round())
         finally:
             self._shards.release(self._request.session)
             self._guesser.close()
@@ -160,6 +164,7 @@ class Generation:
         cause = type(error).__name__.lower()
         self._metrics.recoveries.labels(cause=cause).inc()
         logger.warning("rebuilding the session: %s", error, extra={"session": self._request.session})
+        tracing.event("fault", cause=cause, reason=str(error))
         if time.monotonic() + _RETRY_S > deadline:
             raise Unavailable(str(error)) from error
         await asyncio.sleep(_RETRY_S)
@@ -169,6 +174,8 @@ class Generation:
             if time.monotonic() + _RETRY_S > deadline:
                 raise
             await self._recover(again, deadline)
+        else:
+            tracing.event("recovered", epoch=self._epoch, base=self._base)
 
     async def _open_epoch(self, deadline: float) -> None:
         """Starts over from what every shard surely holds; returns when all shards are up."""
@@ -194,6 +201,7 @@ class Generation:
             parents=[] if chain else rows.parents,
             committed_rows=rows.committed,
             origin=self._shards.name,
+            traceparent=tracing.traceparent(),
             setup=self._setup() if number == 0 else None,
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc.aio
 
-from services.orchestrator import replies, state
+from services.orchestrator import replies, state, traces
 from services.orchestrator.config import OrchestratorSettings
 from services.orchestrator.drafting import DraftClient
 from services.orchestrator.generation import Generation, Limits, Plan, Round
@@ -19,7 +19,7 @@ from services.orchestrator.openai.server import HttpServer
 from services.orchestrator.requests import Request, Served, read_request
 from services.orchestrator.shards import ShardPool
 from services.orchestrator.transcript import Transcript
-from shardflow import logs
+from shardflow import logs, tracing
 from shardflow.errors import ShardflowError, Unavailable
 from shardflow.link import Link
 from shardflow.metrics import OrchestratorMetrics
@@ -105,6 +105,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
 
     async def Generate(self, request: orchestrator_pb2.GenerateRequest, context: Any) -> None:
         """Streams one generation. Not a generator: one that a client leaves would be cleaned up whenever it is."""
+        tracing.join(dict(context.invocation_metadata()))
         try:
             async with aclosing(self.generate(request, uuid.uuid4().hex)) as answer:
                 async for reply in answer:
@@ -143,10 +144,11 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServiceServicer):
         self._active += 1
         self._metrics.active_requests.set(self._active)
         try:
-            with logs.bind(request_id=request_id):
+            with logs.bind(request_id=request_id), traces.request(request, request_id, self._name) as span:
                 async with aclosing(self._generate(request, request_id, arrived)) as answer:
                     async for reply in answer:
                         yield reply
+                traces.answered(span, reply)
             outcome = orchestrator_pb2.FinishReason.Name(reply.finish_reason)
         except Exception as error:
             if not isinstance(error, ShardflowError):

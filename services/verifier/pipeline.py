@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from services.verifier import codec
+from services.verifier import codec, traces
 from services.verifier.deciding import Decision
 from services.verifier.peers import Peers
 from services.verifier.runner import Result, Runner, Step
@@ -174,6 +174,8 @@ class Pipeline:
         for (job, session), result in zip(admitted, results, strict=True):
             if self._table.get(job.head.key) is session:  # else it was released meanwhile
                 self._settle(job, session, result, done)
+                if job.request.slice.traceparent:
+                    traces.stage(job.request.slice, self._stage(job, done), job.arrived, result)
             self._metrics.queue_seconds.observe(started - job.arrived)
         self._metrics.rows.inc(done.rows)
         self._metrics.batch_rows.observe(done.rows)

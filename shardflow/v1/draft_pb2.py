@@ -27,15 +27,15 @@ from shardflow.v1 import sampling_pb2 as shardflow_dot_v1_dot_sampling__pb2
 from shardflow.v1 import tensor_pb2 as shardflow_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18shardflow/v1/draft.proto\x12\x0cshardflow.v1\x1a\x17shardflow/v1/link.proto\x1a\x1bshardflow/v1/sampling.proto\x1a\x19shardflow/v1/tensor.proto\"\x16\n\x14\x44\x65scribeDraftRequest\"\xbe\x01\n\x15\x44\x65scribeDraftResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.shardflow.v1.DraftKind\x12\x12\n\nvocab_size\x18\x03 \x01(\r\x12\x19\n\x11vocabulary_digest\x18\x04 \x01(\t\x12\x13\n\x0bhidden_size\x18\x05 \x01(\r\x12\x1a\n\x12max_session_tokens\x18\x06 \x01(\r\x12\x0f\n\x07version\x18\x07 \x01(\t\"\xd9\x01\n\x0eProposeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x0f\n\x07session\x18\x02 \x01(\t\x12&\n\x06\x65xtend\x18\x03 \x01(\x0b\x32\x14.shardflow.v1.ExtendH\x00\x12&\n\x06\x66orget\x18\x04 \x01(\x0b\x32\x14.shardflow.v1.ForgetH\x00\x12$\n\x05hello\x18\x05 \x01(\x0b\x32\x13.shardflow.v1.HelloH\x00\x12\"\n\x04ping\x18\x06 \x01(\x0b\x32\x12.shardflow.v1.PingH\x00\x42\x08\n\x06\x61\x63tion\"\xb7\x02\n\x06\x45xtend\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12$\n\x06hidden\x18\x03 \x01(\x0b\x32\x14.shardflow.v1.Tensor\x12\x11\n\tmax_nodes\x18\x04 \x01(\r\x12\x11\n\tmax_depth\x18\x05 \x01(\r\x12\x14\n\x0cmax_children\x18\x06 \x01(\r\x12.\n\x08sampling\x18\x07 \x01(\x0b\x32\x1c.shardflow.v1.SamplingParams\x12\x15\n\rprompt_tokens\x18\x08 \x01(\r\x12\x12\n\nmax_levels\x18\t \x01(\r\x12\x10\n\x08min_gain\x18\n \x01(\x02\x12\x17\n\x0fmin_probability\x18\x0b \x01(\x02\x12\x13\n\x0b\x63\x61libration\x18\x0c \x03(\x02\x12\x12\n\nbackground\x18\r \x01(\x08\"\x08\n\x06\x46orget\"\xed\x01\n\x0fProposeResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\"\n\x04tree\x18\x03 \x01(\x0b\x32\x12.shardflow.v1.TreeH\x00\x12-\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x1a.shardflow.v1.DraftFailureH\x00\x12\"\n\x04pong\x18\x05 \x01(\x0b\x32\x12.shardflow.v1.PongH\x00\x12\x10\n\x08queue_ms\x18\x06 \x01(\x01\x12\x12\n\ncompute_ms\x18\x07 \x01(\x01\x12\x0e\n\x06levels\x18\x08 \x01(\rB\x08\n\x06result\"9\n\x04Tree\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x0f\n\x07parents\x18\x02 \x03(\x11\x12\x10\n\x08logprobs\x18\x03 \x03(\x02\"C\n\x0c\x44raftFailure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x14\n\x0cknown_tokens\x18\x03 \x01(\r*R\n\tDraftKind\x12\x1a\n\x16\x44RAFT_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10\x44RAFT_KIND_MODEL\x10\x01\x12\x13\n\x0f\x44RAFT_KIND_HEAD\x10\x02\x32\xb4\x01\n\x0c\x44raftService\x12X\n\rDescribeDraft\x12\".shardflow.v1.DescribeDraftRequest\x1a#.shardflow.v1.DescribeDraftResponse\x12J\n\x07Propose\x12\x1c.shardflow.v1.ProposeRequest\x1a\x1d.shardflow.v1.ProposeResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18shardflow/v1/draft.proto\x12\x0cshardflow.v1\x1a\x17shardflow/v1/link.proto\x1a\x1bshardflow/v1/sampling.proto\x1a\x19shardflow/v1/tensor.proto\"\x16\n\x14\x44\x65scribeDraftRequest\"\xbe\x01\n\x15\x44\x65scribeDraftResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.shardflow.v1.DraftKind\x12\x12\n\nvocab_size\x18\x03 \x01(\r\x12\x19\n\x11vocabulary_digest\x18\x04 \x01(\t\x12\x13\n\x0bhidden_size\x18\x05 \x01(\r\x12\x1a\n\x12max_session_tokens\x18\x06 \x01(\r\x12\x0f\n\x07version\x18\x07 \x01(\t\"\xd9\x01\n\x0eProposeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x0f\n\x07session\x18\x02 \x01(\t\x12&\n\x06\x65xtend\x18\x03 \x01(\x0b\x32\x14.shardflow.v1.ExtendH\x00\x12&\n\x06\x66orget\x18\x04 \x01(\x0b\x32\x14.shardflow.v1.ForgetH\x00\x12$\n\x05hello\x18\x05 \x01(\x0b\x32\x13.shardflow.v1.HelloH\x00\x12\"\n\x04ping\x18\x06 \x01(\x0b\x32\x12.shardflow.v1.PingH\x00\x42\x08\n\x06\x61\x63tion\"\xcc\x02\n\x06\x45xtend\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12$\n\x06hidden\x18\x03 \x01(\x0b\x32\x14.shardflow.v1.Tensor\x12\x11\n\tmax_nodes\x18\x04 \x01(\r\x12\x11\n\tmax_depth\x18\x05 \x01(\r\x12\x14\n\x0cmax_children\x18\x06 \x01(\r\x12.\n\x08sampling\x18\x07 \x01(\x0b\x32\x1c.shardflow.v1.SamplingParams\x12\x15\n\rprompt_tokens\x18\x08 \x01(\r\x12\x12\n\nmax_levels\x18\t \x01(\r\x12\x10\n\x08min_gain\x18\n \x01(\x02\x12\x17\n\x0fmin_probability\x18\x0b \x01(\x02\x12\x13\n\x0b\x63\x61libration\x18\x0c \x03(\x02\x12\x12\n\nbackground\x18\r \x01(\x08\x12\x13\n\x0btraceparent\x18\x0e \x01(\t\"\x08\n\x06\x46orget\"\xed\x01\n\x0fProposeResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\"\n\x04tree\x18\x03 \x01(\x0b\x32\x12.shardflow.v1.TreeH\x00\x12-\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x1a.shardflow.v1.DraftFailureH\x00\x12\"\n\x04pong\x18\x05 \x01(\x0b\x32\x12.shardflow.v1.PongH\x00\x12\x10\n\x08queue_ms\x18\x06 \x01(\x01\x12\x12\n\ncompute_ms\x18\x07 \x01(\x01\x12\x0e\n\x06levels\x18\x08 \x01(\rB\x08\n\x06result\"9\n\x04Tree\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x0f\n\x07parents\x18\x02 \x03(\x11\x12\x10\n\x08logprobs\x18\x03 \x03(\x02\"C\n\x0c\x44raftFailure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x14\n\x0cknown_tokens\x18\x03 \x01(\r*R\n\tDraftKind\x12\x1a\n\x16\x44RAFT_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10\x44RAFT_KIND_MODEL\x10\x01\x12\x13\n\x0f\x44RAFT_KIND_HEAD\x10\x02\x32\xb4\x01\n\x0c\x44raftService\x12X\n\rDescribeDraft\x12\".shardflow.v1.DescribeDraftRequest\x1a#.shardflow.v1.DescribeDraftResponse\x12J\n\x07Propose\x12\x1c.shardflow.v1.ProposeRequest\x1a\x1d.shardflow.v1.ProposeResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardflow.v1.draft_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DRAFTKIND']._serialized_start=1252
-  _globals['_DRAFTKIND']._serialized_end=1334
+  _globals['_DRAFTKIND']._serialized_start=1273
+  _globals['_DRAFTKIND']._serialized_end=1355
   _globals['_DESCRIBEDRAFTREQUEST']._serialized_start=123
   _globals['_DESCRIBEDRAFTREQUEST']._serialized_end=145
   _globals['_DESCRIBEDRAFTRESPONSE']._serialized_start=148
@@ -43,15 +43,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROPOSEREQUEST']._serialized_start=341
   _globals['_PROPOSEREQUEST']._serialized_end=558
   _globals['_EXTEND']._serialized_start=561
-  _globals['_EXTEND']._serialized_end=872
-  _globals['_FORGET']._serialized_start=874
-  _globals['_FORGET']._serialized_end=882
-  _globals['_PROPOSERESPONSE']._serialized_start=885
-  _globals['_PROPOSERESPONSE']._serialized_end=1122
-  _globals['_TREE']._serialized_start=1124
-  _globals['_TREE']._serialized_end=1181
-  _globals['_DRAFTFAILURE']._serialized_start=1183
-  _globals['_DRAFTFAILURE']._serialized_end=1250
-  _globals['_DRAFTSERVICE']._serialized_start=1337
-  _globals['_DRAFTSERVICE']._serialized_end=1517
+  _globals['_EXTEND']._serialized_end=893
+  _globals['_FORGET']._serialized_start=895
+  _globals['_FORGET']._serialized_end=903
+  _globals['_PROPOSERESPONSE']._serialized_start=906
+  _globals['_PROPOSERESPONSE']._serialized_end=1143
+  _globals['_TREE']._serialized_start=1145
+  _globals['_TREE']._serialized_end=1202
+  _globals['_DRAFTFAILURE']._serialized_start=1204
+  _globals['_DRAFTFAILURE']._serialized_end=1271
+  _globals['_DRAFTSERVICE']._serialized_start=1358
+  _globals['_DRAFTSERVICE']._serialized_end=1538
 # @@protoc_insertion_point(module_scope)

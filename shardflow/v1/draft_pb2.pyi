@@ -58,7 +58,7 @@ class ProposeRequest(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., session: _Optional[str] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., hello: _Optional[_Union[_link_pb2.Hello, _Mapping]] = ..., ping: _Optional[_Union[_link_pb2.Ping, _Mapping]] = ...) -> None: ...
 
 class Extend(_message.Message):
-    __slots__ = ("base", "tokens", "hidden", "max_nodes", "max_depth", "max_children", "sampling", "prompt_tokens", "max_levels", "min_gain", "min_probability", "calibration", "background")
+    __slots__ = ("base", "tokens", "hidden", "max_nodes", "max_depth", "max_children", "sampling", "prompt_tokens", "max_levels", "min_gain", "min_probability", "calibration", "background", "traceparent")
     BASE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,7 @@ class Extend(_message.Message):
     MIN_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     BACKGROUND_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     base: int
     tokens: _containers.RepeatedScalarFieldContainer[int]
     hidden: _tensor_pb2.Tensor
@@ -85,7 +86,8 @@ class Extend(_message.Message):
     min_probability: float
     calibration: _containers.RepeatedScalarFieldContainer[float]
     background: bool
-    def __init__(self, base: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., max_nodes: _Optional[int] = ..., max_depth: _Optional[int] = ..., max_children: _Optional[int] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., max_levels: _Optional[int] = ..., min_gain: _Optional[float] = ..., min_probability: _Optional[float] = ..., calibration: _Optional[_Iterable[float]] = ..., background: _Optional[bool] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, base: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., max_nodes: _Optional[int] = ..., max_depth: _Optional[int] = ..., max_children: _Optional[int] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., max_levels: _Optional[int] = ..., min_gain: _Optional[float] = ..., min_probability: _Optional[float] = ..., calibration: _Optional[_Iterable[float]] = ..., background: _Optional[bool] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class Forget(_message.Message):
     __slots__ = ()

@@ -78,7 +78,7 @@ class ConnectResponse(_message.Message):
     def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., pong: _Optional[_Union[_link_pb2.Pong, _Mapping]] = ..., session_state: _Optional[_Union[SessionState, _Mapping]] = ...) -> None: ...
 
 class Slice(_message.Message):
-    __slots__ = ("session", "epoch", "round", "base", "keep", "tokens", "parents", "hidden", "want_verdict", "origin", "setup", "stages", "committed_rows")
+    __slots__ = ("session", "epoch", "round", "base", "keep", "tokens", "parents", "hidden", "want_verdict", "origin", "setup", "stages", "committed_rows", "traceparent")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +92,7 @@ class Slice(_message.Message):
     SETUP_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     session: str
     epoch: int
     round: int
@@ -105,7 +106,8 @@ class Slice(_message.Message):
     setup: SessionSetup
     stages: _containers.RepeatedCompositeFieldContainer[StageTiming]
     committed_rows: int
-    def __init__(self, session: _Optional[str] = ..., epoch: _Optional[int] = ..., round: _Optional[int] = ..., base: _Optional[int] = ..., keep: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., want_verdict: _Optional[bool] = ..., origin: _Optional[str] = ..., setup: _Optional[_Union[SessionSetup, _Mapping]] = ..., stages: _Optional[_Iterable[_Union[StageTiming, _Mapping]]] = ..., committed_rows: _Optional[int] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, session: _Optional[str] = ..., epoch: _Optional[int] = ..., round: _Optional[int] = ..., base: _Optional[int] = ..., keep: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., want_verdict: _Optional[bool] = ..., origin: _Optional[str] = ..., setup: _Optional[_Union[SessionSetup, _Mapping]] = ..., stages: _Optional[_Iterable[_Union[StageTiming, _Mapping]]] = ..., committed_rows: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class SessionSetup(_message.Message):
     __slots__ = ("sampling", "prompt_tokens", "top_logprobs", "want_logprobs", "want_hidden", "max_tokens")

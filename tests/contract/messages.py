@@ -22,7 +22,7 @@ STAGE = verifier_pb2.StageTiming(shard="s", queue_ms=1, compute_ms=2, other_ms=4
 STATE = verifier_pb2.SessionState(session="s", epoch=2, round=3, base=4)
 SLICE = verifier_pb2.Slice(
     session="s", epoch=2, round=3, base=4, keep=[0, 2], tokens=[6, 300], parents=[-1, 0], hidden=TENSOR,
-    want_verdict=True, origin="o", setup=SETUP, stages=[STAGE], committed_rows=13,
+    want_verdict=True, origin="o", setup=SETUP, stages=[STAGE], committed_rows=13, traceparent="t",
 )  # fmt: skip
 CHOICE = verifier_pb2.Choice(token_id=1, logprob=-0.5, top=[TOP], top_ids=[7, 8])
 VERDICT = verifier_pb2.Verdict(
@@ -40,6 +40,7 @@ DESCRIBE = verifier_pb2.DescribeResponse(
 EXTEND = draft_pb2.Extend(
     base=1, tokens=[2, 300], hidden=TENSOR, max_nodes=4, max_depth=5, max_children=6, sampling=SAMPLING,
     prompt_tokens=8, max_levels=9, min_gain=0.5, min_probability=0.25, calibration=[-1, -2], background=True,
+    traceparent="t",
 )  # fmt: skip
 TREE = draft_pb2.Tree(tokens=[1, 300], parents=[-1, 0], logprobs=[-0.5, -1])
 DRAFT_FAILURE = draft_pb2.DraftFailure(code=9, message="m", known_tokens=3)

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from opentelemetry.trace import SpanKind
+
 from services.orchestrator.drafting import Ask, DraftClient, DraftSession, Proposal
 from services.orchestrator.guessing.beliefs import Beliefs
 from services.orchestrator.guessing.building import Room
 from services.orchestrator.guessing.costs import Costs
 from services.orchestrator.guessing.drafted import Drafted
 from services.orchestrator.rounds import GuessSource, Tree
+from shardflow import tracing
 from shardflow.errors import ShardflowError
 from shardflow.metrics import OrchestratorMetrics
 from shardflow.speculation import Mode
@@ -90,7 +93,8 @@ class DraftPart:
         """Lets the draft grow; None if it fails, which changes the speed and a metric, never the text."""
         length = len(self._text)
         try:
-            proposal = await self.client.propose(self._session, self._text, ask)
+            with tracing.span("draft", SpanKind.CLIENT, attributes={"shardflow.background": ask.background}):
+                proposal = await self.client.propose(self._session, self._text, ask)
         except ShardflowError as error:
             self._metrics.draft_failures.inc()
             logger.warning("round without a draft: %s", error)

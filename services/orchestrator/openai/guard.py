@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.orchestrator.openai.errors import Refusal
+from shardflow import tracing
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 
@@ -32,6 +33,7 @@ class Guard:
             if scope["path"] not in _OPEN:
                 self._check_key(headers.get("authorization", ""))
             _check_size(int(headers.get("content-length", 0)))
+            tracing.join(headers)
             await self._app(scope, _limited(receive), send)
         except Refusal as refusal:
             await refusal.response()(scope, receive, send)

@@ -12,6 +12,7 @@ from shardflow.config import (
     calm_openmp,
     child_environment,
     load,
+    otlp_endpoint,
     proxy_exclusions,
     split_address,
 )
@@ -174,3 +175,37 @@ def test_openmp_is_calmed_unless_told_how_to_wait(
         monkeypatch.setenv(name, value)
     calm_openmp()
     assert os.environ.get("GOMP_SPINCOUNT") == after
+
+
+@pytest.mark.parametrize(
+    ("variables", "endpoint"),
+    [
+        ({}, None),
+        ({"ENDPOINT": ""}, None),
+        ({"ENDPOINT": "http://a:1"}, "http://a:1"),
+        ({"TRACES_ENDPOINT": "http://b:1", "ENDPOINT": "http://a:1"}, "http://b:1"),
+        ({"TRACES_ENDPOINT": "", "ENDPOINT": "http://a:1"}, "http://a:1"),
+    ],
+)
+def test_where_traces_go(variables: dict[str, str], endpoint: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
+    assert otlp_endpoint() == endpoint
+
+
+@pytest.mark.parametrize(("name", "value"), [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")])
+def test_traces_that_are_turned_off(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:1")
+    monkeypatch.setenv(name, value)
+    assert otlp_endpoint() is None
+
+
+def test_a_protocol_that_traces_do_not_speak(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    assert load(Settings, ["--size", "3"], "prog").size == 3  # without an endpoint it is nobody's affair
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:1")
+    assert refusal(capsys, "--size", "3") == [
+        "prog: OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf', but traces are sent by 'grpc' only"
+    ]
