@@ -102,7 +102,7 @@ def _trace(parent: str, answer: draft_pb2.ProposeResponse, arrived: float) -> No
             "shardflow.queue_ms": answer.queue_ms,
             "shardflow.compute_ms": answer.compute_ms,
             "shardflow.nodes": len(answer.tree.tokens),
-            "shardflow.levels": _levels(answer.tree.parents),
+            "shardflow.levels": answer.levels,
         },
         error=from_rpc_code(answer.failure.code, answer.failure.message) if failed else None,
     )
