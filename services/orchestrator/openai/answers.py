@@ -62,18 +62,33 @@ class Stage(TypedDict):
     other_ms: float
 
 
+class Guess(TypedDict):
+    """One guess of a round; `parent` is its index among them, -1 below the text so far."""
+
+    id: int
+    parent: int
+    source: Literal["draft", "text", "recycled"]
+    probability: float
+    accepted: bool
+
+
 class Round(TypedDict):
-    """One round: round_ms = draft_ms + network_ms + orchestrator_ms + all that the stages took."""
+    """One round: round_ms = draft_ms + network_ms + orchestrator_ms + all that the stages took.
+
+    `draft_hidden_ms` is the draft's work meanwhile, for which nobody waited.
+    """
 
     choice: int
     prefill: bool
     round_ms: float
     draft_ms: float
+    draft_hidden_ms: float
     network_ms: float
     orchestrator_ms: float
     stages: list[Stage]
     drafted_tokens: int
     accepted_tokens: int
+    guesses: list[Guess]
     tokens: list[SourcedToken]
 
 

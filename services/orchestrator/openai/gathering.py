@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from services.orchestrator.openai.answers import FinishReason, Round, SourcedToken, Statistics, Usage
+from services.orchestrator.openai.answers import FinishReason, Guess, Round, SourcedToken, Statistics, Usage
 from services.orchestrator.openai.translate import Asked
 from shardflow.v1 import orchestrator_pb2
 
@@ -56,6 +56,7 @@ def _round(choice: int, record: orchestrator_pb2.RoundRecord, reply: orchestrato
         "prefill": record.prefill,
         "round_ms": round(record.round_ms, 3),
         "draft_ms": round(record.draft_ms, 3),
+        "draft_hidden_ms": round(record.draft_hidden_ms, 3),
         "network_ms": round(record.network_ms, 3),
         "orchestrator_ms": round(record.orchestrator_ms, 3),
         "stages": [
@@ -69,8 +70,19 @@ def _round(choice: int, record: orchestrator_pb2.RoundRecord, reply: orchestrato
         ],
         "drafted_tokens": record.drafted_tokens,
         "accepted_tokens": record.accepted_tokens,
+        "guesses": _guesses(record),
         "tokens": [_sourced(token) for token in reply.tokens],
     }
+
+
+def _guesses(record: orchestrator_pb2.RoundRecord) -> list[Guess]:
+    columns = (record.draft_tokens, record.draft_parents, record.draft_sources, record.draft_probabilities)
+    accepted = set(record.accepted_guesses)
+    guesses = []
+    for index, (token_id, parent, source, probability) in enumerate(zip(*columns, strict=True)):
+        guess = {"id": token_id, "parent": parent, "source": _suffix(orchestrator_pb2.GuessSource.Name(source))}
+        guesses.append(cast(Guess, {**guess, "probability": round(probability, 4), "accepted": index in accepted}))
+    return guesses
 
 
 def _sourced(token: orchestrator_pb2.Token) -> SourcedToken:

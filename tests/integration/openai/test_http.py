@@ -175,12 +175,19 @@ async def test_the_extras(model: Path, start_draft: StartDraft) -> None:
         [("d", "accepted"), ("e", "accepted"), ("f", "bonus")],
         [("g", "target")],
     ]
+    guesses = rounds[1]["guesses"]
+    assert all(0 < guess.pop("probability") < 1 for guess in guesses)
+    assert guesses == [
+        {"id": ord("b"), "parent": -1, "source": "draft", "accepted": True},
+        {"id": 33, "parent": 0, "source": "draft", "accepted": False},
+    ]
     live = [chunk["shardflow"]["round"] for chunk in chunks if "round" in chunk.get("shardflow", {})]
     assert [each["tokens"] for each in live] == [each["tokens"] for each in rounds]
     last = chunks[-1]["shardflow"]
     assert (last["num_rounds"], [each["tokens"] for each in last["rounds"]]) == (4, [each["tokens"] for each in rounds])
     first = rounds[0]
-    assert (first["choice"], first["prefill"], first["drafted_tokens"]) == (0, True, 0)
+    assert (first["choice"], first["prefill"], first["drafted_tokens"], first["guesses"]) == (0, True, 0, [])
+    assert first["draft_hidden_ms"] == 0.0
     assert [stage["shard"] for stage in first["stages"]] == ["shard-0", "shard-1"]
     stays = sum(stage["queue_ms"] + stage["compute_ms"] + stage["other_ms"] for stage in first["stages"])
     parts = first["draft_ms"] + first["network_ms"] + first["orchestrator_ms"] + stays
