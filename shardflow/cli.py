@@ -140,7 +140,7 @@ def doctor(address: flags.Where = _ADDRESS) -> None:
 def bench(
     prompts: Annotated[Path, typer.Option(help="Spec-Bench's JSON lines (first turns), or one prompt a line.")],
     address: flags.Where = _ADDRESS,
-    modes: flags.Modes = "none,linear:2",
+    modes: flags.Modes = "none,auto",
     max_tokens: flags.MaxTokens = 64,
     repetitions: Annotated[int, typer.Option(min=1, help="Of each prompt, per mode.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first prompts of the file.")] = None,
@@ -159,7 +159,7 @@ def up(
     shards: Annotated[int, typer.Option(min=1, help="Verifier shards; all but the first stand behind the relay.")] = 2,
     delay_ms: flags.Delay = 43.0,
     direct: Annotated[bool, typer.Option("--direct", help="Without relay and emulated links.")] = False,
-    speculation: flags.DefaultSpeculation = "linear:2",
+    speculation: flags.DefaultSpeculation = "auto",
     port: flags.Port = 50051,
     http_port: flags.HttpPort = 8000,
 ) -> None:
@@ -192,7 +192,7 @@ def demo(
     prompts: Annotated[str, typer.Option(help="`raw`, `chat` or `all`.")] = "all",
     repetitions: Annotated[int, typer.Option(min=1, help="Of each raw prompt, per mode.")] = 3,
     chat_repetitions: Annotated[int, typer.Option(min=1, help="Of each chat question, per mode.")] = 1,
-    modes: flags.Modes = "none,linear:4,linear:8",
+    modes: flags.Modes = "none,linear:4,auto",
     tokens: Annotated[int, typer.Option(min=2, help="Tokens of each raw answer.")] = 60,
     chat_tokens: Annotated[int, typer.Option(min=2, help="Tokens of a chat answer at most.")] = 16,
     model: flags.Model = DEFAULT_MODEL,
@@ -211,8 +211,8 @@ def demo(
         chat_repetitions=chat_repetitions,
     )
     topology = Topology(model, _draft(draft), delay_ms=delay_ms)
-    if topology.draft is None and any(Mode.parse(mode).drafts for mode in schedule.modes):
-        raise typer.BadParameter("without a draft only `none` and `lookup` can be run", param_hint="--modes")
+    if topology.draft is None and any(Mode.parse(mode).kind in ("linear", "tree") for mode in schedule.modes):
+        raise typer.BadParameter("without a draft neither `linear:K` nor `tree:N` can be run", param_hint="--modes")
     _run(Show(topology, schedule, console, _run_dir(), json_file).play())
 
 

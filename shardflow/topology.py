@@ -29,7 +29,7 @@ class Topology:
     """[shards] layers of each shard, end excluded; None: an even split."""
     delay_ms: float | None = 43.0
     """One-way delay of each link between regions; None: no relay and no links, processes dial each other directly."""
-    speculation: str = "linear:2"
+    speculation: str = "auto"
     dtype: str = "float32"
     threads: int | None = None
     """Threads of each process that computes; None: its own default."""
@@ -150,8 +150,7 @@ def _orchestrator(topology: Topology, dialled: list[str], draft: str | None, por
     flags = ["--http-listen", _local(ports[2]), "--model", str(topology.model), "--shards", ",".join(dialled)]
     if draft is not None:
         flags += ["--draft", draft]
-    mode = topology.speculation if draft is not None else "none"
-    return _service(topology, "orchestrator", "orchestrator", ports, [*flags, "--speculation", mode])
+    return _service(topology, "orchestrator", "orchestrator", ports, [*flags, "--speculation", topology.speculation])
 
 
 def _service(topology: Topology, service: str, name: str, ports: tuple[int, ...], flags: list[str]) -> Command:

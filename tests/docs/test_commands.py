@@ -21,7 +21,7 @@ BIN = Path(sys.executable).parent
 PRELUDE = """
 shardflow() {
     case "$1" in
-    generate | chat | status) command shardflow "$@" --address 127.0.0.1:50051 ;;
+    generate | trace | chat | status) command shardflow "$@" --address 127.0.0.1:50051 ;;
     doctor | bench) command shardflow "$1" 127.0.0.1:50051 "${@:2}" ;;
     *) command shardflow "$@" ;;
     esac

@@ -317,8 +317,8 @@ def test_an_unknown_set_of_prompts_is_refused() -> None:
     assert "--prompts" in result.stderr
 
 
-@pytest.mark.parametrize("mode", ["linear:4", "tree:8", "auto"])
-def test_a_mode_that_drafts_is_refused_without_a_draft(mode: str) -> None:
+@pytest.mark.parametrize("mode", ["linear:4", "tree:8"])
+def test_a_mode_of_the_draft_alone_is_refused_without_a_draft(mode: str) -> None:
     result = run("demo", "--draft", "none", "--modes", f"none,{mode}")
     assert result.exit_code == 2
     assert "without a draft" in result.stderr

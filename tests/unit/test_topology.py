@@ -81,7 +81,7 @@ def test_the_second_shard_stands_behind_relay_and_link(model: Path) -> None:
             "orchestrator",
             "--listen 127.0.0.1:11 --metrics-listen 127.0.0.1:12 --drain-seconds 2 --http-listen 127.0.0.1:13 "
             f"--model {model} --shards 127.0.0.1:1,verifier-1.shardflow.internal:50051@127.0.0.1:3 "
-            "--draft 127.0.0.1:9 --speculation linear:2",
+            "--draft 127.0.0.1:9 --speculation auto",
         ),
     ]
     assert (layout.orchestrator, layout.orchestrator_metrics) == ("127.0.0.1:11", "127.0.0.1:12")
@@ -97,9 +97,9 @@ def test_direct_mode_has_neither_relay_nor_links(model: Path) -> None:
     assert (layout.relay_admin, layout.link_admins) == (None, ())
 
 
-def test_without_a_draft_there_is_no_speculation(model: Path) -> None:
+def test_without_a_draft_the_mode_stays(model: Path) -> None:
     layout = plan(Topology(model, None, delay_ms=None), itertools.count(1), None)
-    assert flags(layout.commands[-1]).endswith("--speculation none")
+    assert flags(layout.commands[-1]).endswith("--speculation auto")
     assert "--draft" not in flags(layout.commands[-1])
 
 

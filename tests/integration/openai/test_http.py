@@ -205,7 +205,7 @@ async def test_models(model: Path, target: Target) -> None:
         "object": "model",
         "owned_by": "shardflow",
         "context_tokens": 512,
-        "default_speculation": "linear:8",
+        "default_speculation": "auto",
     }
     assert (listed["object"], [each["id"] for each in listed["data"]]) == ("list", ["bytes"])
     assert (other.status_code, other.json()["error"]["code"]) == (404, "model_not_found")
@@ -282,7 +282,7 @@ async def test_keys(model: Path, target: Target) -> None:
 
 async def test_metrics(model: Path, target: Target) -> None:
     async with http(model, target) as api:
-        await api.chat(max_tokens=3)
+        await api.chat(max_tokens=3, shardflow={"speculation": "none"})
         text = (await api.client.get("/metrics")).text
     assert 'shardflow_output_tokens_total{source="target"} 3.0' in text
 
