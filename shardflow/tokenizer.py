@@ -45,7 +45,12 @@ class Tokenizer:
         self._added = self._tokenizer.get_added_tokens_decoder()
         self._longest = max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)), default=1)
         self._is_byte_level = "ByteLevel" in str(self._tokenizer.decoder)
-        self.eos_ids = _eos_ids(path)
+        self.eos_ids = end_of_sequence(path)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether conversations can be rendered."""
+        return self._template is not None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a raw text, with the special tokens that the tokenizer itself adds."""
@@ -148,7 +153,8 @@ def _read_tokenizer(file: Path) -> RustTokenizer:
         raise InvalidArgument(f"model: {file} can not be read: {error}") from error
 
 
-def _eos_ids(path: Path) -> frozenset[int]:
+def end_of_sequence(path: Path) -> frozenset[int]:
+    """The ids that end a text of the model in directory `path`; none if it names none."""
     for name in ("generation_config.json", "config.json"):
         value = _read_json(path / name).get("eos_token_id")
         if value is not None:

@@ -30,7 +30,7 @@ def load_slice(
     the process never holds more than its slice, a staging buffer, and one matrix that is being packed.
     Raises UnsupportedModelError before any weight is read, CheckpointError when the directory is incomplete.
     """
-    config = _read_config(path)
+    config = read_config(path)
     check_supported(config)
     start, stop = layers or (0, config.num_hidden_layers)
     if not 0 <= start < stop <= config.num_hidden_layers:
@@ -40,7 +40,8 @@ def load_slice(
     return ModelSlice(config, parts, start, dtype, torch.device(device), checkpoint.digest())
 
 
-def _read_config(path: Path) -> Any:
+def read_config(path: Path) -> Any:
+    """The configuration of directory `path`; raises CheckpointError or UnsupportedModelError."""
     if not (path / "config.json").is_file():
         raise CheckpointError(f"{path} holds no config.json")
     try:

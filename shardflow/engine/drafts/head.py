@@ -17,9 +17,11 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 
 from shardflow.engine.checkpoint import Checkpoint
 from shardflow.engine.errors import CheckpointError
+from shardflow.engine.loader import read_config
 
 KIND = "eagle_head"
 EMBEDDING = "model.embed_tokens.weight"
+LM_HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class HeadConfig:
     rope_theta: float
     vocab_size: int
     draft_vocab_size: int
+    temperature: float  # what its logits are divided by, so that its confidence means what it says
 
     @classmethod
     def read(cls, path: Path) -> "HeadConfig":
@@ -59,10 +62,10 @@ class HeadCache:
 
 
 class EagleHead:
-    """The loaded head, with the one thing it needs of its target: the embedding table."""
+    """The loaded head, with what it needs of its target: the embedding, and the LM head where that is another one."""
 
     def __init__(self, path: Path, target: Path, max_len: int, device: torch.device) -> None:
-        """Reads the head from `path` and the embedding from the target's directory.
+        """Reads the head from `path` and the tables from the target's directory.
 
         Entries stand at positions below `max_len`. Raises CheckpointError when something is missing or does not fit.
         """
@@ -71,16 +74,15 @@ class EagleHead:
         weights = {name: value.to(device) for name, value in _load(path / "head.safetensors", config).items()}
         self.draft_vocab = weights.pop("draft_vocab").long()  # [draft_vocab] ids of the target
         weights = {name: value.float() for name, value in weights.items()}
-        self.embedding = torch.empty(config.vocab_size, config.hidden_size, device=device)
-        Checkpoint(target).copy_into(EMBEDDING, self.embedding)
+        self.embedding, output = read_tables(target, config.vocab_size, config.hidden_size, device)
         self._weights = weights
         self._qkv = torch.cat([weights.pop(f"{name}_proj.weight") for name in "qkv"])
         self._gate_up = torch.cat([weights.pop(f"{name}_proj.weight") for name in ("gate", "up")])
-        # Outputs are normalised features, the target's embedding is not: its scale and shift are folded in once.
-        spoken = self.embedding[self.draft_vocab]
+        # Outputs are normalised features, the target's LM head knows plain ones: scale and shift are folded in once.
+        spoken = output[self.draft_vocab] / config.temperature
         self._vocab_weight = spoken * weights["feature_std"]  # [draft_vocab, hidden]
         self._vocab_bias = spoken @ weights["feature_mean"]  # [draft_vocab]
-        self._cos, self._sin = (table.to(device) for table in _rotary_tables(config, max_len))
+        self._cos, self._sin = (table.to(device) for table in rotary_tables(config, max_len))
 
     def normalised(self, hidden: Tensor) -> Tensor:
         """Features `[n, hidden]` from the target's final hidden states `[n, hidden]`."""
@@ -126,9 +128,9 @@ class EagleHead:
         query, key, value = qkv[:heads], qkv[heads : heads + kv_heads], qkv[heads + kv_heads :]
         cos, sin = self._cos[positions], self._sin[positions]  # [n, head_dim]
         end = start + n
-        cache.keys[:, start:end] = _rotate(key, cos, sin)
+        cache.keys[:, start:end] = rotate(key, cos, sin)
         cache.values[:, start:end] = value
-        grouped = _rotate(query, cos, sin).reshape(1, kv_heads, -1, self.config.head_dim)
+        grouped = rotate(query, cos, sin).reshape(1, kv_heads, -1, self.config.head_dim)
         mask = None if seen is None else seen.to(self.device).repeat(heads // kv_heads, 1)
         mixed = scaled_dot_product_attention(
             grouped, cache.keys[None, :, :end], cache.values[None, :, :end], attn_mask=mask
@@ -136,9 +138,21 @@ class EagleHead:
         return mixed.view(heads, n, -1).transpose(0, 1).reshape(n, -1)
 
 
-def _load(file: Path, config: HeadConfig) -> dict[str, Tensor]:
-    """The head's tensors. Raises CheckpointError for a missing one or another shape than the configuration says."""
-    hidden, wide, spoken = config.hidden_size, config.intermediate_size, config.draft_vocab_size
+def read_tables(target: Path, vocab: int, hidden: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Embedding and LM head of directory `target`, `[vocab, hidden]` in fp32; one and the same where they are tied."""
+    checkpoint = Checkpoint(target)
+    embedding = torch.empty(vocab, hidden, device=device)
+    checkpoint.copy_into(EMBEDDING, embedding)
+    if read_config(target).tie_word_embeddings:
+        return embedding, embedding
+    output = torch.empty_like(embedding)
+    checkpoint.copy_into(LM_HEAD, output)
+    return embedding, output
+
+
+def head_shapes(config: HeadConfig) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a head's tensors."""
+    hidden, wide = config.hidden_size, config.intermediate_size
     query, kv = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
     shapes: dict[str, tuple[int, ...]] = {
         "fc.weight": (hidden, 2 * hidden),
@@ -149,9 +163,14 @@ def _load(file: Path, config: HeadConfig) -> dict[str, Tensor]:
         "gate_proj.weight": (wide, hidden),
         "up_proj.weight": (wide, hidden),
         "down_proj.weight": (hidden, wide),
-        "draft_vocab": (spoken,),
+        "draft_vocab": (config.draft_vocab_size,),
     } | {f"{name}.weight": (hidden,) for name in ("input_norm", "post_attention_norm")}
-    shapes |= {f"{kind}_{part}": (hidden,) for kind in ("embed", "feature") for part in ("mean", "std")}
+    return shapes | {f"{kind}_{part}": (hidden,) for kind in ("embed", "feature") for part in ("mean", "std")}
+
+
+def _load(file: Path, config: HeadConfig) -> dict[str, Tensor]:
+    """The head's tensors. Raises CheckpointError for a missing one or another shape than the configuration says."""
+    shapes = head_shapes(config)
     tensors = load_file(file)
     if wrong := [name for name, shape in shapes.items() if name not in tensors or tensors[name].shape != shape]:
         raise CheckpointError(f"{file}: missing, or not of the shape in config.json: {', '.join(wrong)}")
@@ -160,7 +179,7 @@ def _load(file: Path, config: HeadConfig) -> dict[str, Tensor]:
     return {name: tensors[name] for name in shapes}
 
 
-def _rotary_tables(config: HeadConfig, length: int) -> tuple[Tensor, Tensor]:
+def rotary_tables(config: HeadConfig, length: int) -> tuple[Tensor, Tensor]:
     """cos and signed sin `[length, head_dim]`; the sign is that of the half-split rotation."""
     frequency = config.rope_theta ** -(torch.arange(0, config.head_dim, 2).double() / config.head_dim)
     angle = torch.arange(length).double()[:, None] * frequency  # [length, head_dim / 2]
@@ -168,6 +187,6 @@ def _rotary_tables(config: HeadConfig, length: int) -> tuple[Tensor, Tensor]:
     return torch.cat([cos, cos], dim=1), torch.cat([-sin, sin], dim=1)
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x `[heads, n, head_dim]`, turned by each row's own angle."""
     return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin

@@ -41,6 +41,7 @@ class Naive:
         self.w = {name: value.double() for name, value in load_file(head / "head.safetensors").items()}
         self.c = json.loads((head / "config.json").read_text())
         self.e = load_file(target / "model.safetensors")["model.embed_tokens.weight"].double()
+        self.output = load_file(target / "model.safetensors")["lm_head.weight"].double()
 
     def logits(self, answer: list[int], hidden: Tensor, guesses: list[int]) -> Tensor:
         """`[vocab]` for the token after `answer` + `guesses`; -inf for ids that the head can not say."""
@@ -64,7 +65,7 @@ class Naive:
             g = x + w["down_proj.weight"] @ (gate * (w["up_proj.weight"] @ z))
         spoken = w["draft_vocab"].long()
         full = torch.full((97,), -math.inf, dtype=torch.float64)
-        full[spoken] = self.e[spoken] @ (g * w["feature_std"] + w["feature_mean"])
+        full[spoken] = self.output[spoken] @ (g * w["feature_std"] + w["feature_mean"]) / self.c["temperature"]
         return full
 
     def norm(self, x: Tensor) -> Tensor:

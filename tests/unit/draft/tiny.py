@@ -29,7 +29,7 @@ def save_head(path: Path, seed: int, *, hidden: int = HIDDEN, vocab: int = VOCAB
     config = {
         "kind": "eagle_head", "target": "tiny", "hidden_size": hidden, "num_attention_heads": 4,
         "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 48, "rms_norm_eps": 1e-5, "rope_theta": 1000.0,
-        "vocab_size": vocab, "draft_vocab_size": SPOKEN,
+        "vocab_size": vocab, "draft_vocab_size": SPOKEN, "temperature": 1.25,
     }  # fmt: skip
     shapes = {
         "fc": (hidden, 2 * hidden), "q_proj": (32, hidden), "k_proj": (16, hidden), "v_proj": (16, hidden),
