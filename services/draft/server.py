@@ -2,17 +2,20 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc.aio
 import torch
+from safetensors import SafetensorError
 
 from services.draft.config import DraftSettings
 from services.draft.stream import Stream
 from services.draft.worker import Worker
 from shardflow import __version__
+from shardflow.engine import EngineError
 from shardflow.engine.drafts import Drafter, load_drafter
 from shardflow.errors import ShardflowError, Unavailable
 from shardflow.metrics import DraftMetrics
@@ -48,12 +51,26 @@ class DraftService(draft_pb2_grpc.DraftServiceServicer):
         drafter = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, self._settings)
         self._worker = Worker(drafter, self._settings.max_sessions, self._thread, self._metrics)
         logger.info("loaded", extra={"model": str(self._settings.model), "kind": type(drafter).__name__})
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(self.reload()))
+
+    async def reload(self) -> None:
+        """Reads the model's directory again, beside what runs, and goes on with what is there now, if it is of use."""
+        worker = self._worker
+        assert worker is not None
+        try:
+            worker.swap(await asyncio.to_thread(self._load, self._settings))
+        except (EngineError, OSError, SafetensorError, ValueError):
+            logger.exception("not reloaded: the draft that was there goes on")
+        else:
+            logger.info("reloaded", extra={"model": str(self._settings.model)})
 
     async def drain(self) -> None:
         if self._worker is not None:
             await self._worker.drain()
 
     async def close(self) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def DescribeDraft(

@@ -22,6 +22,7 @@ class Worker:
 
     def __init__(self, drafter: Drafter, max_sessions: int, thread: ThreadPoolExecutor, metrics: DraftMetrics) -> None:
         self.drafter = drafter
+        self._max_sessions = max_sessions
         self._sessions: Sessions[DraftSession] = Sessions(max_sessions, drafter.new_session)
         self._thread = thread
         self._metrics = metrics
@@ -44,6 +45,17 @@ class Worker:
         self._running.add(answering)
         answering.add_done_callback(self._running.discard)
         return answering
+
+    def swap(self, drafter: Drafter) -> None:
+        """Goes on with another drafter for the same target; raises ValueError for one of another shape.
+
+        What is queued is still answered by the old one. Sessions start with no text, which is asked for again.
+        """
+        if (drafter.vocab_size, drafter.hidden_size) != (self.drafter.vocab_size, self.drafter.hidden_size):
+            raise ValueError("the new draft reads other tokens or hidden states than the one that serves")
+        self.drafter = drafter
+        self._sessions = Sessions(self._max_sessions, drafter.new_session)
+        self._metrics.sessions.set(0)
 
     def forget(self, session: str) -> None:
         """Frees a session's memory as soon as no work holds it; what is queued for it is answered CANCELLED."""

@@ -254,6 +254,36 @@ async def test_draining_ends_what_runs_and_refuses_what_comes(models: Path, monk
         await draining
 
 
+async def test_a_new_head_takes_over_between_two_proposals(models: Path, tmp_path: Path) -> None:
+    path = save_head(tmp_path / "head", seed=3)
+    hidden = tensor_pb2.Tensor(dtype=tensor_pb2.ELEMENT_TYPE_F32, shape=[1, 32], data=bytes(128))
+    ask = {"tokens": [3, 1, 4, 1], "hidden": hidden}
+    async with serving(path, target=models / "model") as running:
+        call = await running.open()
+        old = await running.ask(call, "s", **ask)
+        other = save_head(tmp_path / "other", seed=4)
+        (other / "head.safetensors").replace(path / "head.safetensors")
+        await running.service.reload()
+        gap = await running.ask(call, "s", base=4, tokens=[9], hidden=hidden)
+        assert (gap.failure.code, gap.failure.known_tokens) == (grpc.StatusCode.FAILED_PRECONDITION.value[0], 0)
+        new = await running.ask(call, "s", **ask)
+    assert len(new.tree.tokens) == 4
+    assert list(new.tree.tokens) != list(old.tree.tokens)
+
+
+async def test_a_head_that_can_not_be_read_leaves_the_old_one(models: Path, tmp_path: Path) -> None:
+    path = save_head(tmp_path / "head", seed=3)
+    hidden = tensor_pb2.Tensor(dtype=tensor_pb2.ELEMENT_TYPE_F32, shape=[1, 32], data=bytes(128))
+    ask = {"tokens": [3, 1, 4, 1], "hidden": hidden}
+    async with serving(path, target=models / "model") as running:
+        call = await running.open()
+        old = await running.ask(call, "s", **ask)
+        (path / "head.safetensors").write_bytes(b"cut off")
+        await running.service.reload()
+        again = await running.ask(call, "s", **ask)
+    assert list(again.tree.tokens) == list(old.tree.tokens)
+
+
 async def test_what_it_did_is_counted(models: Path) -> None:
     async with serving(models / "model") as running:
         call = await running.open()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
@@ -171,7 +171,7 @@ def head_shapes(config: HeadConfig) -> dict[str, tuple[int, ...]]:
 def _load(file: Path, config: HeadConfig) -> dict[str, Tensor]:
     """The head's tensors. Raises CheckpointError for a missing one or another shape than the configuration says."""
     shapes = head_shapes(config)
-    tensors = load_file(file)
+    tensors = load(file.read_bytes())  # not mapped: a new head may be written over the one that serves
     if wrong := [name for name, shape in shapes.items() if name not in tensors or tensors[name].shape != shape]:
         raise CheckpointError(f"{file}: missing, or not of the shape in config.json: {', '.join(wrong)}")
     if not 0 <= int(tensors["draft_vocab"].min()) <= int(tensors["draft_vocab"].max()) < config.vocab_size:
