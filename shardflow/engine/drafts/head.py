@@ -5,8 +5,9 @@ feature, whose logits are those of y[s + 1]. Where no true feature exists yet, t
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 
 from shardflow.engine.checkpoint import Checkpoint
 from shardflow.engine.errors import CheckpointError
+from shardflow.engine.linear import PackedLinear, packs
 from shardflow.engine.loader import read_config
 
 KIND = "eagle_head"
@@ -76,12 +78,14 @@ class EagleHead:
         weights = {name: value.float() for name, value in weights.items()}
         self.embedding, output = read_tables(target, config.vocab_size, config.hidden_size, device)
         self._weights = weights
-        self._qkv = torch.cat([weights.pop(f"{name}_proj.weight") for name in "qkv"])
-        self._gate_up = torch.cat([weights.pop(f"{name}_proj.weight") for name in ("gate", "up")])
+        self._qkv = _product(torch.cat([weights.pop(f"{name}_proj.weight") for name in "qkv"]))
+        self._gate_up = _product(torch.cat([weights.pop(f"{name}_proj.weight") for name in ("gate", "up")]))
+        self._fc, self._o, self._down = (
+            _product(weights.pop(f"{name}.weight")) for name in ("fc", "o_proj", "down_proj")
+        )
         # Outputs are normalised features, the target's LM head knows plain ones: scale and shift are folded in once.
         spoken = output[self.draft_vocab] / config.temperature
-        self._vocab_weight = spoken * weights["feature_std"]  # [draft_vocab, hidden]
-        self._vocab_bias = spoken @ weights["feature_mean"]  # [draft_vocab]
+        self._vocab = _product(spoken * weights["feature_std"], spoken @ weights["feature_mean"])
         self._cos, self._sin = (table.to(device) for table in rotary_tables(config, max_len))
 
     def normalised(self, hidden: Tensor) -> Tensor:
@@ -104,17 +108,17 @@ class EagleHead:
         """
         w, config, n = self._weights, self.config, len(tokens)
         embedded = (self.embedding[self._ids(tokens)] - w["embed_mean"]) / w["embed_std"]
-        x = linear(torch.cat([embedded, features], dim=1), w["fc.weight"])  # [n, hidden]
-        qkv = linear(self._norm(x, "input_norm"), self._qkv).view(n, -1, config.head_dim).transpose(0, 1)
-        x = x + linear(self._attend(qkv, self._ids(positions), cache, start, seen), w["o_proj.weight"])
-        gate, up = linear(self._norm(x, "post_attention_norm"), self._gate_up).chunk(2, dim=1)
-        x = x + linear(silu(gate) * up, w["down_proj.weight"])
+        x = self._fc(torch.cat([embedded, features], dim=1))  # [n, hidden]
+        qkv = self._qkv(self._norm(x, "input_norm")).view(n, -1, config.head_dim).transpose(0, 1)
+        x = x + self._o(self._attend(qkv, self._ids(positions), cache, start, seen))
+        gate, up = self._gate_up(self._norm(x, "post_attention_norm")).chunk(2, dim=1)
+        x = x + self._down(silu(gate) * up)
         cache.outputs[start : start + n] = x
         return x
 
     def logits(self, outputs: Tensor) -> Tensor:
         """`[n, draft_vocab]` for the token after each entry, from outputs `[n, hidden]`."""
-        return linear(outputs, self._vocab_weight, self._vocab_bias)
+        return self._vocab(outputs)
 
     def _ids(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, device=self.device)
@@ -136,6 +140,13 @@ class EagleHead:
             grouped, cache.keys[None, :, :end], cache.values[None, :, :end], attn_mask=mask
         )
         return mixed.view(heads, n, -1).transpose(0, 1).reshape(n, -1)
+
+
+def _product(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """What multiplies rows `[n, in]` by `weight` `[out, in]`; packed where that is faster for few rows."""
+    if packs(weight.dtype, weight.device):
+        return PackedLinear(weight, bias)
+    return partial(linear, weight=weight, bias=bias)
 
 
 def read_tables(target: Path, vocab: int, hidden: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from shardflow.engine import GREEDY, CheckpointError, NonFiniteError, SamplingParams, UnsupportedModelError, rank
@@ -202,10 +202,13 @@ def test_hidden_states_that_are_not_finite_are_an_error(drafter: EagleDrafter) -
         told(drafter, [9], torch.full((1, 32), float("inf")))
 
 
-def test_weights_that_are_not_finite_are_an_error(head_path: Path, target_path: Path) -> None:
-    drafter = load_drafter(head_path, target_path, max_tokens=64)
+def test_weights_that_are_not_finite_are_an_error(head_path: Path, target_path: Path, tmp_path: Path) -> None:
+    tensors = load_file(head_path / "head.safetensors")
+    tensors["down_proj.weight"][3, 3] = float("nan")
+    save_file(tensors, tmp_path / "head.safetensors")
+    (tmp_path / "config.json").symlink_to(head_path / "config.json")
+    drafter = load_drafter(tmp_path, target_path, max_tokens=64)
     assert isinstance(drafter, EagleDrafter)
-    drafter.head._weights["down_proj.weight"][3, 3] = float("nan")
     for sampling in (GREEDY, SAMPLED):
         with pytest.raises(NonFiniteError):
             told(drafter, [9], features(1)).propose(Limits(2, 2, 1), sampling)
