@@ -1,9 +1,7 @@
 """The command line: ask a deployment, look at it, measure it, start one here, and show what it does."""
 
 import asyncio
-import os
 import signal
-import sys
 import tempfile
 from collections.abc import Coroutine
 from contextlib import aclosing
@@ -25,12 +23,14 @@ from shardflow.cluster import running
 from shardflow.demo.play import Show
 from shardflow.demo.prompts import CHAT, RAW
 from shardflow.demo.run import Schedule
+from shardflow.distilling import distill
 from shardflow.errors import ShardflowError
 from shardflow.speculation import Mode
 from shardflow.tokenizer import Tokenizer
 from shardflow.topology import DEFAULT_DRAFT, DEFAULT_MODEL, Topology
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command()(distill)
 console = Console()
 errors = Console(stderr=True)
 
@@ -216,13 +216,6 @@ def demo(
     if topology.draft is None and any(Mode.parse(mode).kind in ("linear", "tree") for mode in schedule.modes):
         raise typer.BadParameter("without a draft neither `linear:K` nor `tree:N` can be run", param_hint="--modes")
     _run(Show(topology, schedule, console, _run_dir(), json_file).play())
-
-
-@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def distill(context: typer.Context) -> None:
-    """Make a draft for a target, out of what the target says itself (needs the `engine` extra)."""
-    command = [sys.executable, "-m", "shardflow.engine.distill", *context.args]
-    os.execv(sys.executable, command)  # this process has no torch, and is to have none
 
 
 def _say(line: str) -> None:

@@ -1,9 +1,10 @@
-"""The command `shardflow distill`: makes a draft for a target, or measures one."""
+"""The engine's side of `shardflow distill`: runs a plan that comes as JSON, with bars and tables."""
 
+import json
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -35,33 +36,21 @@ class Bars:
         self.progress.update(self._tasks[stage], completed=min(done, total), total=total, remark=remark)
 
 
-def distill(
-    target: Annotated[Path, typer.Argument(help="Directory of the target model.", exists=True, file_okay=False)],
-    out: Annotated[Path | None, typer.Option(help="Directory of the head; one that is there is trained on.")] = None,
-    hours: Annotated[float, typer.Option(min=0.001, help="Time for everything, over all runs.")] = 4.0,
-    seeds_file: Annotated[Path | None, typer.Option(exists=True, help="Prompts, one a line.")] = None,
-    from_log: Annotated[Path | None, typer.Option(exists=True, help="Log of rounds of a running system.")] = None,
-    evaluate: Annotated[Path | None, typer.Option(exists=True, help="Measure the head in this directory only.")] = None,
-    rtt: Annotated[float, typer.Option(min=0, help="Round trip, in ms, that speeds are predicted for.")] = 86.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of prompts, sampling and training.")] = 0,
-    device: Annotated[str, typer.Option(help="Where to compute, as torch names it.")] = "cpu",
-) -> None:
-    """Make a draft head for TARGET out of what it says itself; run it again to go on after an interruption."""
-    place = evaluate or out
-    if place is None:
-        raise typer.BadParameter("either --out or --evaluate is needed")
+def main(task: str, asked: dict[str, Any]) -> int:
+    """Runs or evaluates a plan, shows the figures; exit code 1 for an error of ours, 130 for Ctrl-C."""
+    paths = {name: asked[name] and Path(asked[name]) for name in ("target", "out", "seeds_file", "log")}
     bars = Bars()
     try:
         with bars.progress:
-            plan = Plan(target, place, hours, seed, rtt, seeds_file, from_log, device)
-            work = Distillation(plan, bars.tell)
-            figures = work.evaluate() if evaluate else work.run()
+            work = Distillation(Plan(**asked | paths), bars.tell)
+            figures = work.evaluate() if task == "evaluate" else work.run()
     except (ShardflowError, EngineError) as error:
         console.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-        raise typer.Exit(1) from error
-    except KeyboardInterrupt as error:
-        raise typer.Exit(130) from error
+        return 1
+    except KeyboardInterrupt:
+        return 130
     show(figures)
+    return 0
 
 
 def show(figures: dict[str, Any]) -> None:
@@ -80,4 +69,4 @@ def show(figures: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(distill)
+    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))

@@ -35,7 +35,7 @@ def made(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def distil(target: Path, *arguments: object) -> int:
-    command = [sys.executable, "-m", "shardflow.engine.distill", target, *arguments]
+    command = [Path(sys.executable).parent / "shardflow", "distill", target, *arguments]
     return subprocess.run([str(part) for part in command], timeout=300, check=False).returncode
 
 
