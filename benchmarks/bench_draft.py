@@ -24,7 +24,7 @@ from shardflow.tokenizer import Tokenizer
 from shardflow.topology import DEFAULT_DRAFT, DEFAULT_MODEL
 
 RESULT = Path(__file__).resolve().parent / "results" / "draft.json"
-TOKENS, PER_KIND, LONGEST = 60, 5, 800
+TOKENS, PER_KIND, LONGEST = 60, 2, 800
 RTT_MS = 86.0
 KINDS = ("translation", "summarization", "qa", "math_reasoning", "rag")  # all others are chat
 

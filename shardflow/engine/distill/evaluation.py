@@ -67,10 +67,10 @@ def use(drafter: Drafter, talks: Sequence[Talk], limits: Limits) -> Use:
             rows = None if hidden is None else hidden[max(0, base - len(talk.prompt)) : done]
             session.extend(base, text[base:end], prompt_tokens=len(talk.prompt), hidden=rows)
             started = time.perf_counter()
-            tree = session.propose(limits, GREEDY)
-            deep = max(_depths(tree), default=0)
-            times += [(time.perf_counter() - started) * 1000 / deep] if deep else []
-            step = min(1 + _accepted(tree, talk.answer[done:]), len(talk.answer) - done)
+            proposal = session.propose(limits, GREEDY)
+            deep = proposal.levels + 1  # the first one needs no forward pass, only the logits
+            times.append((time.perf_counter() - started) * 1000 / deep)
+            step = min(1 + _accepted(proposal.tree, talk.answer[done:]), len(talk.answer) - done)
             base, done = end, done + step
             tokens, rounds, levels = tokens + step, rounds + 1, levels + deep
     middle = sorted(times)[len(times) // 2] if times else 0.0
@@ -116,10 +116,3 @@ def _accepted(tree: DraftTree, answer: Sequence[int]) -> int:
             break
         at, accepted = below[0], accepted + 1
     return accepted
-
-
-def _depths(tree: DraftTree) -> list[int]:
-    depths: list[int] = []
-    for parent in tree.parents:
-        depths.append(1 if parent < 0 else depths[parent] + 1)
-    return depths

@@ -95,14 +95,14 @@ def write_check(path: Path, target: Path, talk: Talk) -> None:
         start = len(talk.prompt) + at if at else 0
         tokens = [*talk.prompt, *answer][start : len(talk.prompt) + at + 1]
         session.extend(start, tokens, prompt_tokens=len(talk.prompt), hidden=features[at : at + 1])
-        tops.append(session.propose(Limits(4, 1, 4), GREEDY).tokens)
+        tops.append(session.propose(Limits(4, 1, 4), GREEDY).tree.tokens)
     held = {
         "prompt": torch.tensor(talk.prompt, dtype=torch.int32),
         "answer": torch.tensor(answer, dtype=torch.int32),
         "features": features,
         "top4_depth1": torch.tensor(tops, dtype=torch.int32),
         "logits_last": logits_after(drafter, answer, features),
-        "chain4_after_last": torch.tensor(session.propose(Limits(4, 4, 1), GREEDY).tokens, dtype=torch.int32),
+        "chain4_after_last": torch.tensor(session.propose(Limits(4, 4, 1), GREEDY).tree.tokens, dtype=torch.int32),
     }
     save_file(held, path / CHECK)
 

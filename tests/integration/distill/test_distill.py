@@ -13,7 +13,8 @@ from torch import Tensor
 
 from shardflow.engine.distill.evaluation import use
 from shardflow.engine.distill.talks import Talk, load_talks
-from shardflow.engine.drafts import DraftTree, Limits, load_drafter
+from shardflow.engine.drafts import DraftTree, Limits, Proposal, load_drafter
+from shardflow.engine.drafts.base import NOTHING
 from shardflow.engine.sampling import SamplingParams
 from shardflow.roundlog import Round, RoundLog
 from tests.families import tiny_model
@@ -58,13 +59,13 @@ class Ngrams:
     def extend(self, base: int, tokens: Sequence[int], *, prompt_tokens: int, hidden: Tensor | None) -> None:
         self.text = [*self.text[:base], *tokens]
 
-    def propose(self, limits: Limits, sampling: SamplingParams) -> DraftTree:
+    def propose(self, limits: Limits, sampling: SamplingParams, calibration: Sequence[float] | None = None) -> Proposal:
         for size in (3, 2, 1):
             for end in range(len(self.text) - 1, size - 1, -1):
                 if self.text[end - size : end] == self.text[-size:]:
                     guess = self.text[end : end + limits.max_nodes]
-                    return DraftTree(guess, list(range(-1, len(guess) - 1)), [0.0] * len(guess))
-        return DraftTree([], [], [])
+                    return Proposal(DraftTree(guess, list(range(-1, len(guess) - 1)), [0.0] * len(guess)), 0)
+        return NOTHING
 
 
 def fresh(talks: Sequence[Talk]) -> list[Talk]:
@@ -89,12 +90,15 @@ def test_the_directory_says_how_it_was_made(target: Path, made: Path) -> None:
     drafter = load_drafter(made, target, max_tokens=64)
     session, prompt = drafter.new_session(), check["prompt"].tolist()
     session.extend(0, prompt + check["answer"].tolist(), prompt_tokens=len(prompt), hidden=check["features"])
-    assert session.propose(CHAIN, SamplingParams()).tokens == check["chain4_after_last"].tolist()
+    assert session.propose(CHAIN, SamplingParams()).tree.tokens == check["chain4_after_last"].tolist()
 
 
 @pytest.mark.slow
-def test_another_plan_does_not_continue_it(target: Path, made: Path) -> None:
-    assert distil(target, "--out", made, "--hours", HOURS, "--seed", 1) == 1
+def test_another_plan_does_not_continue_it(target: Path, tmp_path: Path) -> None:
+    (tmp_path / ".work").mkdir()
+    (tmp_path / ".work" / "plan.json").write_text('{"target": "another", "seed": 0}')
+    assert distil(target, "--out", tmp_path) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".work"]
 
 
 @pytest.mark.slow
