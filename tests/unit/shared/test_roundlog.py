@@ -30,6 +30,7 @@ def test_a_round_takes_little_room(tmp_path: Path) -> None:
     log.begin("a", [1])
     before = (tmp_path / "rounds").stat().st_size
     log.round("a", Round([500] * 4, [[500] * 8] * 4, [[500] * 4]))
+    log.close()
     assert (tmp_path / "rounds").stat().st_size - before == 90
 
 
