@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from services.orchestrator.deployment import Deployment, check_draft
-from services.orchestrator.guessing.drafted import Drafted, read_tree
+from services.orchestrator.guessing.drafted import Drafted
+from services.orchestrator.guessing.reading import read_tree
 from shardflow import tracing
 from shardflow.config import Peer
 from shardflow.errors import FailedPrecondition, Unavailable, from_rpc_code

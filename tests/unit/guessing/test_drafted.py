@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from services.orchestrator.guessing.drafted import Child, Drafted, read_tree
+from services.orchestrator.guessing.drafted import Child, Drafted
+from services.orchestrator.guessing.reading import read_tree
 from shardflow.calibration import cell
 from shardflow.errors import ShardflowError
 from shardflow.v1 import draft_pb2
