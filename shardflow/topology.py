@@ -4,8 +4,8 @@ import itertools
 import json
 import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardflow.errors import InvalidArgument
@@ -37,6 +37,8 @@ class Topology:
     """Port of the orchestrator's gRPC API; None: a free one."""
     http_port: int | None = None
     """Port of the OpenAI API and the playground; None: a free one."""
+    modules: Mapping[str, str] = field(default_factory=dict)
+    """Modules to run in place of a service's own, by service; for stand-ins."""
 
     def layer_ranges(self) -> tuple[tuple[int, int], ...]:
         """[shards] first and end layer of each shard."""
@@ -136,12 +138,12 @@ def _verifier(
     flags = ["--model", str(topology.model), "--layers", f"{layers[0]}:{layers[1]}", "--dtype", topology.dtype]
     if following is not None:
         flags += ["--next", following]
-    return _service("verifier", f"verifier-{index}", ports, [*flags, *_threads(topology)])
+    return _service(topology, "verifier", f"verifier-{index}", ports, [*flags, *_threads(topology)])
 
 
 def _draft(topology: Topology, draft: Path, ports: tuple[int, int]) -> Command:
     flags = ["--model", str(draft), "--target", str(topology.model), *_threads(topology)]
-    return _service("draft", "draft", ports, flags)
+    return _service(topology, "draft", "draft", ports, flags)
 
 
 def _orchestrator(topology: Topology, dialled: list[str], draft: str | None, ports: tuple[int, int, int]) -> Command:
@@ -149,12 +151,13 @@ def _orchestrator(topology: Topology, dialled: list[str], draft: str | None, por
     if draft is not None:
         flags += ["--draft", draft]
     mode = topology.speculation if draft is not None else "none"
-    return _service("orchestrator", "orchestrator", ports, [*flags, "--speculation", mode])
+    return _service(topology, "orchestrator", "orchestrator", ports, [*flags, "--speculation", mode])
 
 
-def _service(module: str, name: str, ports: tuple[int, ...], flags: list[str]) -> Command:
+def _service(topology: Topology, service: str, name: str, ports: tuple[int, ...], flags: list[str]) -> Command:
+    module = topology.modules.get(service, f"services.{service}")
     listen = ("--listen", _local(ports[0]), "--metrics-listen", _local(ports[1]))
-    argv = (sys.executable, "-m", f"services.{module}", *listen, *_DRAIN_FLAGS, *flags)
+    argv = (sys.executable, "-m", module, *listen, *_DRAIN_FLAGS, *flags)
     return Command(name, argv, ports, _local(ports[0]))
 
 

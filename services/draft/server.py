@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,8 +29,12 @@ class DraftService(draft_pb2_grpc.DraftServiceServicer):
     name = "draft"
     service_names = ("shardflow.v1.DraftService",)
 
-    def __init__(self, settings: DraftSettings, metrics: DraftMetrics) -> None:
+    def __init__(
+        self, settings: DraftSettings, metrics: DraftMetrics, load: Callable[[DraftSettings], Drafter] | None = None
+    ) -> None:
+        """`load` opens the draft, on the thread that will compute; None: what the settings say."""
         self._settings = settings
+        self._load = load or _load
         self._metrics = metrics
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="draft")
         self._worker: Worker | None = None
@@ -41,7 +45,7 @@ class DraftService(draft_pb2_grpc.DraftServiceServicer):
 
     async def start(self) -> None:
         self._digest = vocabulary_digest(self._settings.target or self._settings.model)
-        drafter = await asyncio.get_running_loop().run_in_executor(self._thread, _load, self._settings)
+        drafter = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, self._settings)
         self._worker = Worker(drafter, self._settings.max_sessions, self._thread, self._metrics)
         logger.info("loaded", extra={"model": str(self._settings.model), "kind": type(drafter).__name__})
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +14,7 @@ from services.verifier import codec
 from services.verifier.config import VerifierSettings
 from services.verifier.peers import Stream
 from services.verifier.shard import Shard, load
+from shardflow.engine import ModelSlice
 from shardflow.errors import InvalidArgument, ShardflowError, Unavailable
 from shardflow.metrics import VerifierMetrics
 from shardflow.refusals import refuse
@@ -35,8 +36,15 @@ class VerifierService(verifier_pb2_grpc.VerifierServiceServicer):
     name = "verifier"
     service_names = (verifier_pb2.DESCRIPTOR.services_by_name["VerifierService"].full_name,)
 
-    def __init__(self, settings: VerifierSettings, metrics: VerifierMetrics) -> None:
+    def __init__(
+        self,
+        settings: VerifierSettings,
+        metrics: VerifierMetrics,
+        load_model: Callable[[VerifierSettings], ModelSlice] = load,
+    ) -> None:
+        """`load_model` runs on the thread that will compute."""
         self._settings = settings
+        self._load_model = load_model
         self._metrics = metrics
         threads = settings.threads or torch.get_num_threads()
         self._thread = ThreadPoolExecutor(1, "forward", torch.set_num_threads, (threads,))
@@ -48,7 +56,7 @@ class VerifierService(verifier_pb2_grpc.VerifierServiceServicer):
 
     async def start(self) -> None:
         """Loads the weights, then waits for the next shard; raises if the one or the other does not fit."""
-        model = await asyncio.get_running_loop().run_in_executor(self._thread, load, self._settings)
+        model = await asyncio.get_running_loop().run_in_executor(self._thread, self._load_model, self._settings)
         self.shard = Shard(self._settings, model, self._thread, self._metrics)
         await self.shard.start()
 
