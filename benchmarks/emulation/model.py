@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.emulation.law import VOCAB_SIZE, advance
-from benchmarks.emulation.waiting import lasting
+from benchmarks.emulation.waiting import Pass
 from shardflow.engine import KVCache, ModelSlice, Segment
 
 HIDDEN_SIZE = 64
@@ -40,8 +40,10 @@ class EmulatedModel(ModelSlice):
 
     def forward(self, segments: Sequence[Segment]) -> Tensor:
         """`[rows_total, HIDDEN_SIZE]`: the last layer's state and the position of each row."""
-        with lasting(self._pass_ms(sum(len(segment.parents) for segment in segments))):
-            return torch.cat([self._run(segment) for segment in segments])
+        emulated = Pass(self._pass_ms(sum(len(segment.parents) for segment in segments)))
+        hidden = torch.cat([self._rows(segment) for segment in segments])
+        self._finish(emulated)
+        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`[n, VOCAB_SIZE]` of what comes after each row."""
@@ -50,11 +52,14 @@ class EmulatedModel(ModelSlice):
             self._say(high * _HALF + low, position + 1, row)
         return logits
 
+    def _finish(self, emulated: Pass) -> None:
+        emulated.end()
+
     def _say(self, state: int, position: int, logits: Tensor) -> None:
         """Fills the `[VOCAB_SIZE]` logits of what comes at `position`, after a text of this state."""
         raise NotImplementedError
 
-    def _run(self, segment: Segment) -> Tensor:
+    def _rows(self, segment: Segment) -> Tensor:
         segment.kv.truncate(segment.base)
         segment.kv.check(segment.base, len(segment.parents))
         held = segment.kv.keys[:, 0, :, 0]  # [layers, max_len] states

@@ -74,10 +74,10 @@ def test_work_counts_as_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> N
     now, slept = [10.0], []
     monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(waiting.time, "sleep", slept.append)
-    with waiting.lasting(40.0):
-        now[0] += 0.015
-    with waiting.lasting(40.0):
-        now[0] += 0.05
+    for work_s in (0.015, 0.05):
+        emulated = waiting.Pass(40.0)
+        now[0] += work_s
+        emulated.end()
     assert slept == [pytest.approx(0.025), 0.0]
 
 
