@@ -13,7 +13,7 @@ from shardflow.cluster import running
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 
 REGIME = Regime(Acceptance(0.65), stage_ms=(1.0, 1.0), row_ms=0.1, level_ms=0.2)
-MODES = ("none", "linear:1", "linear:8")
+MODES = ("none", "linear:1", "linear:8", "tree:31", "lookup", "auto")
 
 
 async def test_one_text_in_all_modes(tmp_path: Path) -> None:
@@ -26,3 +26,5 @@ async def test_one_text_in_all_modes(tmp_path: Path) -> None:
     assert {tuple(token.id for token in answer.tokens) for answer in answers.values()} == {tuple(expected[16:])}
     assert answers["none"].usage.rounds == 40
     assert answers["linear:8"].usage.rounds < answers["linear:1"].usage.rounds < 40
+    assert answers["tree:31"].usage.rounds < answers["linear:8"].usage.rounds
+    assert answers["lookup"].usage.accepted_tokens == 0  # the text repeats nothing
