@@ -20,7 +20,7 @@ from benchmarks.emulation.deployment import emulated, prompt
 from benchmarks.emulation.law import Acceptance
 from benchmarks.emulation.regime import Regime
 from benchmarks.scheduling import real_time
-from benchmarks.spec import bars, page, plots
+from benchmarks.spec import bars, code, page, plots
 from benchmarks.spec.bars import Bars, bar
 from benchmarks.spec.figures import Cell, Figures
 from benchmarks.spec.questions import Question
@@ -45,8 +45,7 @@ def main() -> int:
     options = read_options()
     scheduling = real_time()
     conditions = {"texts": options.texts, "max_tokens": options.max_tokens, "rtt_ms": RTT_MS, "compute": "emulated"}
-    commit = receipt()["commit"]
-    records = Records(options.records, {**conditions, "commit": commit})
+    records = Records(options.records, {**conditions, "code": code.digest()})
     for regime, arms, texts in plan(options.texts):
         asyncio.run(measure(regime, arms, texts, options.max_tokens, records))
     figures = Figures(records.all)

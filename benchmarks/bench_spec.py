@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.scheduling import real_time
-from benchmarks.spec import bars, page
+from benchmarks.spec import bars, code, page
 from benchmarks.spec.asking import SEED
 from benchmarks.spec.bars import Bars, bar
 from benchmarks.spec.drafts import random_draft
@@ -40,7 +40,7 @@ def main() -> int:
     options = read_options()
     scheduling = real_time()
     conditions = {"questions": options.questions.name, "max_tokens": options.max_tokens, "draft": options.draft.name}
-    records = Records(options.records, {**conditions, "commit": receipt()["commit"]})
+    records = Records(options.records, {**conditions, "code": code.digest()})
     complete = asyncio.run(measure(options, records))
     figures = Figures(records.all)
     judged = judge(figures)

@@ -12,9 +12,10 @@ from torch import Tensor
 from benchmarks.emulation.law import VOCAB_SIZE, advance
 from benchmarks.emulation.waiting import Pass
 from shardflow.engine import KVCache, ModelSlice, Segment
+from shardflow.engine.attention import Block, Step
 
 HIDDEN_SIZE = 64
-_HALF = 1 << 24  # integers below are exact in fp32
+_HALF = 1 << 24
 
 
 class EmulatedModel(ModelSlice):
@@ -41,15 +42,15 @@ class EmulatedModel(ModelSlice):
     def forward(self, segments: Sequence[Segment]) -> Tensor:
         """`[rows_total, HIDDEN_SIZE]`: the last layer's state and the position of each row."""
         emulated = Pass(self._pass_ms(sum(len(segment.parents) for segment in segments)))
-        hidden = torch.cat([self._rows(segment) for segment in segments])
+        hidden = super().forward(segments)
         self._finish(emulated)
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`[n, VOCAB_SIZE]` of what comes after each row."""
         logits = torch.empty(len(hidden), VOCAB_SIZE)
-        for row, (high, low, position) in zip(logits, hidden[:, :3].long().tolist(), strict=True):
-            self._say(high * _HALF + low, position + 1, row)
+        for row, (state, position) in zip(logits, _decode(hidden), strict=True):
+            self._say(state, position + 1, row)
         return logits
 
     def _finish(self, emulated: Pass) -> None:
@@ -59,25 +60,36 @@ class EmulatedModel(ModelSlice):
         """Fills the `[VOCAB_SIZE]` logits of what comes at `position`, after a text of this state."""
         raise NotImplementedError
 
-    def _rows(self, segment: Segment) -> Tensor:
-        segment.kv.truncate(segment.base)
-        segment.kv.check(segment.base, len(segment.parents))
-        held = segment.kv.keys[:, 0, :, 0]  # [layers, max_len] states
-        above = held[:, segment.base - 1].tolist() if segment.base else [0] * len(held)
-        rows: list[tuple[int, ...]] = []  # [rows][layers] states
-        positions: list[int] = []
-        for value, parent in zip(self._values(segment), segment.parents, strict=True):
-            rows.append(advance(rows[parent] if parent >= 0 else tuple(above), [value]))
-            positions.append(positions[parent] + 1 if parent >= 0 else segment.base)
-        held[:, segment.base : segment.base + len(rows)] = torch.tensor(rows).t()
-        segment.kv.extend(segment.parents)
-        hidden = torch.zeros(len(rows), HIDDEN_SIZE)
-        hidden[:, :3] = torch.tensor([(*divmod(row[-1], _HALF), at) for row, at in zip(rows, positions, strict=True)])
-        return hidden
-
-    def _values(self, segment: Segment) -> list[int]:
+    def _inputs(self, segments: Sequence[Segment]) -> Tensor:
         """What each row brings: its token into the first layer, the state of the shard before into others."""
-        if self.is_first:
-            return list(segment.tokens or ())
-        assert segment.hidden is not None
-        return [high * _HALF + low for high, low in segment.hidden[:, :2].long().tolist()]
+        if not self.is_first:
+            return self._hidden_inputs(segments)
+        return _encode([(token, 0) for segment in segments for token in segment.tokens or ()])
+
+    def _run(self, hidden: Tensor, step: Step) -> Tensor:
+        values = [value for value, _ in _decode(hidden)]
+        return torch.cat([self._follow(block, values[block.start : block.stop]) for block in step.blocks])
+
+    def _follow(self, block: Block, values: Sequence[int]) -> Tensor:
+        """Brings the states of a block's new rows about, which are the last ones of its tree."""
+        held = block.kv.keys[:, 0, :, 0]  # [layers, max_len] states
+        first = block.base + len(block.depth) - len(values)  # KV row of the first new row
+        parents = range(-1, len(block.depth) - 1) if block.parents is None else block.parents.tolist()
+        for row, (value, parent) in enumerate(zip(values, parents[first - block.base :], strict=True), start=first):
+            above = block.base + parent  # the last row of the text for a child of it
+            before = held[:, above].tolist() if above >= 0 else [0] * len(held)
+            held[:, row] = torch.tensor(advance(tuple(before), [value]))
+        states = held[-1, first : first + len(values)].tolist()
+        return _encode(list(zip(states, (block.base + block.depth[-len(values) :]).tolist(), strict=True)))
+
+
+def _encode(rows: Sequence[tuple[int, int]]) -> Tensor:
+    """`[rows, HIDDEN_SIZE]`: a number of 48 bits and a position each, in integers that fp32 holds exactly."""
+    hidden = torch.zeros(len(rows), HIDDEN_SIZE)
+    hidden[:, :3] = torch.tensor([(*divmod(value, _HALF), position) for value, position in rows])
+    return hidden
+
+
+def _decode(hidden: Tensor) -> list[tuple[int, int]]:
+    """What `_encode` was told."""
+    return [(high * _HALF + low, position) for high, low, position in hidden[:, :3].long().tolist()]

@@ -87,7 +87,7 @@ def test_the_draft_knows_the_target_as_often_as_it_should() -> None:
     right = 0
     for _ in range(240):
         session.extend(0, ids, prompt_tokens=10, hidden=None)
-        guess = session.propose(Limits(1, 1, 1), GREEDY).tokens[0]
+        guess = session.propose(Limits(1, 1, 1), GREEDY).tree.tokens[0]
         ids.append(said(ids))
         right += guess == ids[-1]
     assert right == 155
@@ -96,7 +96,7 @@ def test_the_draft_knows_the_target_as_often_as_it_should() -> None:
 def test_a_chain_follows_the_first_candidates() -> None:
     session = EmulatedDrafter(QUICK).new_session()
     session.extend(0, [1, 2, 3], prompt_tokens=3, hidden=None)
-    tree = session.propose(Limits(4, 4, 1), GREEDY)
+    tree = session.propose(Limits(4, 4, 1), GREEDY).tree
     path = [1, 2, 3]
     for token in tree.tokens:
         assert token == QUICK.acceptance.candidates(advance(beginning(2), path)[-1], len(path))[0][0]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.spec import code
 from benchmarks.spec.questions import Question
 from benchmarks.spec.records import Records
 from benchmarks.spec.series import Series
@@ -48,3 +49,14 @@ def test_the_arms_of_a_question_stand_side_by_side_and_take_turns() -> None:
         ("a", "none", 0), ("a", "auto", 0), ("b", "auto", 0), ("b", "none", 0),
         ("a", "none", 1), ("a", "auto", 1), ("b", "auto", 1), ("b", "none", 1),
     ]  # fmt: skip
+
+
+def test_the_code_is_the_same_until_something_that_runs_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"ls-files": b"blob 1\n", "diff": b""}
+    monkeypatch.setattr(code, "_git", lambda command, *paths: said[command])
+    first = code.digest()
+    assert code.digest() == first
+    said["diff"] = b"+a line"
+    edited = code.digest()
+    said |= {"ls-files": b"blob 2\n", "diff": b""}
+    assert len({first, edited, code.digest()}) == 3
