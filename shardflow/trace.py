@@ -26,7 +26,7 @@ _MARKS = {"draft": "d", "text": "t", "recycled": "r"}
 _STYLES = {"draft": "default", "text": "magenta", "recycled": "blue"}
 LEGEND = "✓ accepted; %: how likely the target was to get there; d guessed by the draft, t from the text, r recycled"
 
-_BAR = 48  # characters
+_BAR = 60  # characters
 _SHARDS = (("█", "cyan"), ("▓", "green"))
 
 
@@ -131,15 +131,15 @@ def tree(guesses: Sequence[Guess], tokenizer: Tokenizer | None, root: Text) -> T
 
 
 def bar(record: pb.RoundRecord) -> Text:
-    """The shares of a round's time, and what they are in milliseconds."""
+    """The shares of a round's time, and on a second line what they are in milliseconds."""
     parts = _parts(record)
     ends = [0.0, *itertools.accumulate(max(0.0, ms) for _, ms, _, _ in parts)]
+    scale = _BAR / (ends[-1] or 1.0)
     line = Text()
     for (_, _, character, style), (start, end) in zip(parts, itertools.pairwise(ends), strict=True):
-        line.append(character * (round(_BAR * end / ends[-1]) - round(_BAR * start / ends[-1])), style)
-    line.append(f" {record.round_ms:.1f} ms:")
-    for part, ms, _, style in parts:
-        line.append(f" {part} {ms:.1f}", style)
+        line.append(character * (round(scale * end) - round(scale * start)), style)
+    line.append(f" {record.round_ms:.1f} ms\n")
+    line.append_text(Text(", ").join(Text(f"{part} {ms:.1f}", style) for part, ms, _, style in parts))
     if record.draft_hidden_ms:
         line.append(f"; drafted {record.draft_hidden_ms:.1f} meanwhile")
     return line
@@ -193,9 +193,13 @@ def _label(guess: Guess, tokenizer: Tokenizer | None) -> Text:
     name = _quoted(text) if text else f"#{guess.id}"
     mark = "✓" if guess.accepted else ""
     return Text(
-        f"{mark}{name} {guess.probability:.0%} {_MARKS[guess.source]}",
+        f"{mark}{name} {_percent(guess.probability)} {_MARKS[guess.source]}",
         style="bold green" if guess.accepted else _STYLES[guess.source],
     )
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.005 else "<1%"
 
 
 def _count(number: int, noun: str) -> str:

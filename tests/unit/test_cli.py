@@ -24,7 +24,7 @@ from shardflow.status import Reading, picture, watch
 from shardflow.v1 import orchestrator_pb2 as pb
 from tests import deployments
 from tests.fake_orchestrator import FakeOrchestrator, answer, served
-from tests.orchestrating import until
+from tests.orchestrating import until, write_model
 
 Serve = Callable[[FakeOrchestrator], str]
 
@@ -179,6 +179,23 @@ async def test_watching_goes_on_while_the_orchestrator_is_away() -> None:
         task = asyncio.create_task(watch(client, screen, 0.01))
         await until(lambda: "tokens since start; 0.0 tok/s" in out.getvalue())
         task.cancel()
+
+
+def test_trace_draws_guesses_as_text_and_writes_its_rounds(serve: Serve, tmp_path: Path) -> None:
+    replies = answer("a", "b")
+    replies[1].rounds.add(
+        round_ms=9.0, network_ms=9.0, draft_tokens=[ord("x"), 10], draft_parents=[-1, 0],
+        draft_sources=[pb.GUESS_SOURCE_DRAFT, pb.GUESS_SOURCE_TEXT], draft_probabilities=[0.5, 0.25],
+    )  # fmt: skip
+    fake = FakeOrchestrator(replies)
+    options = ("--model", str(write_model(tmp_path / "model")), "--speculation", "tree:8", "--max-tokens", "2")
+    result = run("trace", "Hi", "--address", serve(fake), *options, "--json", str(tmp_path / "t.json"))
+    assert result.exit_code == 0, result.stderr
+    assert '└── "x" 50% d, "\\n" 25% t' in result.stdout
+    assert [message.content for message in fake.requests[0].chat.messages] == ["Hi"]
+    assert (fake.requests[0].speculation.tree.nodes, fake.requests[0].round_records) == (8, True)
+    (round_,) = json.loads((tmp_path / "t.json").read_text())["rounds"]
+    assert (round_["round_ms"], round_["draft_sources"]) == (9.0, ["GUESS_SOURCE_DRAFT", "GUESS_SOURCE_TEXT"])
 
 
 def test_a_conversation_is_sent_as_a_whole_until_it_is_reset(serve: Serve) -> None:
