@@ -31,12 +31,17 @@ class Outcome:
 def propose(drafter: Drafter, held: Held[DraftSession], request: draft_pb2.ProposeRequest, arrived: float) -> Outcome:
     """Answers an Extend; never raises. `arrived`: when the request came, in seconds on the monotonic clock."""
     if held.forgotten:
-        return Outcome(refusal(request, _CANCELLED, "the session was forgotten", 0))
+        return cancelled(request)
     started = time.monotonic()
     outcome = _attempt(drafter, held.state, request)
     outcome.answer.queue_ms = (started - arrived) * 1000
     outcome.answer.compute_ms = (time.monotonic() - started) * 1000
     return outcome
+
+
+def cancelled(request: draft_pb2.ProposeRequest) -> Outcome:
+    """The answer to what was asked for a session that is over."""
+    return Outcome(refusal(request, _CANCELLED, "the session was forgotten", 0))
 
 
 def refusal(request: draft_pb2.ProposeRequest, code: int, message: str, known: int) -> draft_pb2.ProposeResponse:

@@ -71,6 +71,8 @@ class DraftService(draft_pb2_grpc.DraftServiceServicer):
 
     async def close(self) -> None:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+        if self._worker is not None:
+            self._worker.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def DescribeDraft(

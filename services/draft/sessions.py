@@ -43,10 +43,9 @@ class Sessions(Generic[S]):
         if held is not None:
             held.forgotten = True
 
-    def leave(self, user: object) -> None:
-        """Lets go of the sessions that nobody has used since `user` did."""
-        for session in [name for name, held in self._held.items() if held.user is user]:
-            self.forget(session)
+    def of(self, user: object) -> list[str]:
+        """The sessions that nobody has used since `user` did."""
+        return [name for name, held in self._held.items() if held.user is user]
 
     def discard(self, session: str, held: Held[S]) -> None:
         """Lets go of a state that is of no more use, unless a newer one has taken its place."""

@@ -1,12 +1,14 @@
-"""The one thread that computes, and the sessions it computes on; requests run in the order of their arrival."""
+"""The one thread that computes, and the sessions it computes on; what nobody waits for gives way."""
 
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 import grpc
 
-from services.draft.proposing import Outcome, propose, refusal
+from services.draft.backlog import Backlog
+from services.draft.proposing import Outcome, cancelled, propose, refusal
 from services.draft.sessions import Held, Sessions
 from shardflow import tracing
 from shardflow.engine.drafts import Drafter, DraftSession
@@ -17,6 +19,16 @@ from shardflow.v1 import draft_pb2
 Answering = asyncio.Future[draft_pb2.ProposeResponse]
 
 
+@dataclass(frozen=True)
+class Job:
+    """A request that waits for the thread."""
+
+    held: Held[DraftSession]
+    request: draft_pb2.ProposeRequest
+    arrived: float  # seconds on the monotonic clock
+    outcome: Future[Outcome] = field(default_factory=Future)
+
+
 class Worker:
     """Runs requests against a drafter. Its methods belong to the event loop; `thread` must have one worker."""
 
@@ -24,6 +36,7 @@ class Worker:
         self.drafter = drafter
         self._max_sessions = max_sessions
         self._sessions: Sessions[DraftSession] = Sessions(max_sessions, drafter.new_session)
+        self._backlog: Backlog[Job] = Backlog()
         self._thread = thread
         self._metrics = metrics
         self._running: set[Answering] = set()
@@ -39,9 +52,11 @@ class Worker:
         except RuntimeError as error:  # torch's allocators raise nothing finer on the CPU
             return _refused(request, ResourceExhausted(f"no memory for a session: {error}"))
         self._metrics.sessions.set(len(self._sessions))
-        arrived = time.monotonic()
-        work = loop.run_in_executor(self._thread, propose, self.drafter, held, request, arrived)
-        answering: Answering = loop.create_task(self._finish(request, held, work, arrived))
+        job = Job(held, request, time.monotonic())
+        self._backlog.put(request.session, job, background=request.extend.background)
+        self._thread.submit(self._compute_next)
+        work = asyncio.wrap_future(job.outcome)
+        answering: Answering = loop.create_task(self._finish(request, held, work, job.arrived))
         self._running.add(answering)
         answering.add_done_callback(self._running.discard)
         return answering
@@ -58,20 +73,36 @@ class Worker:
         self._metrics.sessions.set(0)
 
     def forget(self, session: str) -> None:
-        """Frees a session's memory as soon as no work holds it; what is queued for it is answered CANCELLED."""
+        """Frees a session's memory as soon as no work holds it; what is queued for it is answered CANCELLED.
+
+        Work in the background is answered at once: others' work could keep it waiting, and the memory with it.
+        """
         self._sessions.forget(session)
         self._metrics.sessions.set(len(self._sessions))
+        for job in self._backlog.drop(session):
+            job.outcome.set_result(cancelled(job.request))
 
     def leave(self, user: object) -> None:
         """Forgets the sessions of one who is gone."""
-        self._sessions.leave(user)
-        self._metrics.sessions.set(len(self._sessions))
+        for session in self._sessions.of(user):
+            self.forget(session)
 
     async def drain(self) -> None:
         """Refuses what comes from now on, and returns when nothing is queued or running."""
         self._draining = True
         while self._running:
             await asyncio.wait(self._running)
+
+    def close(self) -> None:
+        """Gives up what is queued."""
+        while (job := self._backlog.take()) is not None:
+            job.outcome.cancel()
+
+    def _compute_next(self) -> None:
+        """On the thread: as many turns as jobs were queued, each for the most urgent one of its moment."""
+        job = self._backlog.take()
+        if job is not None and job.outcome.set_running_or_notify_cancel():
+            job.outcome.set_result(propose(self.drafter, job.held, job.request, job.arrived))
 
     async def _finish(
         self,

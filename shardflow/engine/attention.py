@@ -22,14 +22,17 @@ ATTENTION = "shardflow_packed"
 
 @dataclass(eq=False)
 class Block:
-    """One segment within a step: rows [start, stop) of the packed sequence, KV rows [0, end) of its session."""
+    """One segment within a step: rows [start, stop) of the packed sequence, KV rows [written, end) of its session.
+
+    Its tree is what the session holds from `base` on: these rows, and before them those of a slice that they grow.
+    """
 
     kv: KVCache
     base: int
     start: int
     stop: int
-    depth: NDArray[np.int64]  # [rows], 0 for a child of the committed text
-    parents: NDArray[np.int64] | None  # [rows], None for a chain
+    depth: NDArray[np.int64]  # [tree], 0 for a child of the committed text
+    parents: NDArray[np.int64] | None  # [tree], None for a chain
     masks: dict[tuple[int | None, int], Tensor | None] = field(default_factory=dict)
 
     @property
@@ -38,7 +41,17 @@ class Block:
 
     @property
     def end(self) -> int:
-        return self.base + self.rows
+        return self.base + len(self.depth)
+
+    @property
+    def written(self) -> int:
+        """The first KV row that is new."""
+        return self.end - self.rows
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """[rows]: where each row stands in the text."""
+        return self.base + self.depth[-self.rows :]
 
     def first_column(self, window: int | None) -> int:
         """The first KV row that any row of the block can see."""
@@ -49,7 +62,7 @@ class Block:
 
         Built once a step for each window, and shared by the layers. `groups` query heads share a KV head.
         """
-        if self.rows == 1:
+        if len(self.depth) == 1:
             return None
         key = (window, groups)
         if key not in self.masks:
@@ -59,12 +72,11 @@ class Block:
 
     def _visible(self, window: int | None) -> NDArray[np.bool_]:
         """[rows, columns]: the committed text and the row's own ancestors, within the window by position."""
-        at = self.base + self.depth  # position of each row
         first = self.first_column(window)
-        columns = np.concatenate([np.arange(first, self.base), at])  # position of each KV row
+        columns = np.concatenate([np.arange(first, self.base), self.base + self.depth])  # position of each KV row
         seen = np.ones((self.rows, len(columns)), dtype=np.bool_)
-        seen[:, self.base - first :] = _ancestors(self.parents, self.rows)
-        return seen if window is None else seen & (columns[None, :] > at[:, None] - window)
+        seen[:, self.base - first :] = _ancestors(self.parents, len(self.depth), self.rows)
+        return seen if window is None else seen & (columns[None, :] > self.positions[:, None] - window)
 
 
 @dataclass(frozen=True)
@@ -83,8 +95,8 @@ class PackedCache:
         """Takes keys and values `[1, kv_heads, rows, head_dim]` of local layer `layer`; hands them back unread."""
         assert kwargs is not None
         for block in kwargs["step"].blocks:
-            block.kv.keys[layer, :, block.base : block.end] = keys[0, :, block.start : block.stop]
-            block.kv.values[layer, :, block.base : block.end] = values[0, :, block.start : block.stop]
+            block.kv.keys[layer, :, block.written : block.end] = keys[0, :, block.start : block.stop]
+            block.kv.values[layer, :, block.written : block.end] = values[0, :, block.start : block.stop]
         return keys, values
 
 
@@ -136,7 +148,7 @@ def _softcapped(
 
 
 def depths(parents: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[rows]: how many ancestors each row has among the rows of its own slice."""
+    """[tree]: how many ancestors each row has among the rows of its own tree."""
     depth = np.zeros(len(parents), dtype=np.int64)
     up = parents
     while (live := up >= 0).any():
@@ -145,12 +157,12 @@ def depths(parents: NDArray[np.int64]) -> NDArray[np.int64]:
     return depth
 
 
-def _ancestors(parents: NDArray[np.int64] | None, rows: int) -> NDArray[np.bool_]:
-    """[rows, rows]: True where the column is the row itself or one of its ancestors."""
+def _ancestors(parents: NDArray[np.int64] | None, tree: int, rows: int) -> NDArray[np.bool_]:
+    """[rows, tree], for the last rows of a tree: True where the column is the row itself or one of its ancestors."""
     if parents is None:
-        return np.tri(rows, dtype=np.bool_)
-    seen = np.eye(rows, dtype=np.bool_)
-    up = parents
+        return np.tri(rows, tree, tree - rows, dtype=np.bool_)
+    seen = np.eye(rows, tree, tree - rows, dtype=np.bool_)
+    up = parents[-rows:]
     while (live := up >= 0).any():
         seen[np.nonzero(live)[0], up[live]] = True
         up = np.where(live, parents[up], -1)

@@ -19,7 +19,8 @@ class Segment:
 
     Row r stands at position `base` + its depth, and sees the KV rows [0, base) and its own ancestors. `parents[r]` is
     an earlier row of the same segment, or -1 for a child of the committed text; a chain has `parents[r] == r - 1`.
-    The first slice reads `tokens`, later ones `hidden`, `[rows, hidden_size]`.
+    The first slice reads `tokens`, later ones `hidden`, `[rows, hidden_size]`. A segment that `grows` adds rows to the
+    tree that the last one began, whose rows stay behind `base`: parents count from the first of those.
     """
 
     kv: KVCache
@@ -27,6 +28,7 @@ class Segment:
     parents: Sequence[int]
     tokens: Sequence[int] | None = None
     hidden: Tensor | None = None
+    grows: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,18 +91,19 @@ class ModelSlice:
     def forward(self, segments: Sequence[Segment]) -> Tensor:
         """Run the rows of all segments, packed in order; `[rows_total, hidden_size]`, normed on the last slice.
 
-        Rewinds each cache to its segment's base, then appends the segment's rows. When it raises, no cache has grown:
-        CapacityError or CacheStateError before anything is written, NonFiniteError when the numbers have left the
-        finite (the other segments may then be run again as they are).
+        Rewinds each cache to its segment's base, unless that grows, and appends the segment's rows. When it raises, no
+        cache has grown: CapacityError or CacheStateError before anything is written, NonFiniteError when the numbers
+        have left the finite (the other segments may then be run again as they are).
         """
         blocks = _layout(segments)
         hidden = self._inputs(segments)
-        for block in blocks:
-            block.kv.truncate(block.base)
+        for block, segment in zip(blocks, segments, strict=True):
+            if not segment.grows:
+                block.kv.truncate(block.base)
         hidden = self._run(hidden, Step(blocks))
         self._check_finite(hidden, blocks)
         for block, segment in zip(blocks, segments, strict=True):
-            block.kv.extend(segment.parents)
+            block.kv.extend(segment.parents, grows=segment.grows)
         return hidden
 
     @torch.inference_mode()
@@ -134,7 +137,7 @@ class ModelSlice:
         return torch.cat(rows).to(self.device, self.dtype)
 
     def _run(self, hidden: Tensor, step: Step) -> Tensor:
-        positions = np.concatenate([block.base + block.depth for block in step.blocks])
+        positions = np.concatenate([block.positions for block in step.blocks])
         hidden = hidden[None]  # [1, rows, hidden]
         rotary = self._rotary(hidden, torch.from_numpy(positions).to(self.device)[None])
         cache = PackedCache()
@@ -166,12 +169,13 @@ def _layout(segments: Sequence[Segment]) -> list[Block]:
     blocks: list[Block] = []
     start = 0
     for segment in segments:
-        parents = np.asarray(segment.parents, dtype=np.int64)
-        rows = len(parents)
-        order = np.arange(rows)
+        rows = len(segment.parents)
+        held = segment.kv.parents if segment.grows else ()
+        parents = np.asarray([*held, *segment.parents], dtype=np.int64)
+        order = np.arange(len(parents))
         if rows == 0 or (parents < -1).any() or (parents >= order).any():
             raise ValueError("a segment needs rows, and every parent must be an earlier row or -1")
-        segment.kv.check(segment.base, rows)
+        segment.kv.check(segment.base, rows, grows=segment.grows)
         chain = bool((parents == order - 1).all())
         depth = order if chain else depths(parents)
         blocks.append(Block(segment.kv, segment.base, start, start + rows, depth, None if chain else parents))

@@ -13,6 +13,8 @@ Multiplication and addition of int64 wrap alike on every device, so the bits are
 `>>` on int64 copies the sign bit, which is masked off. The logarithms may differ between devices in the last bit.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -22,15 +24,23 @@ MIX_2 = 0x94D049BB133111EB
 MASK = (1 << 64) - 1
 
 
-def gumbel(seed: int, position: int, ids: Tensor) -> Tensor:
-    """Standard Gumbel noise, fp64 and shaped like `ids` (int64 token ids), for the token at absolute `position`."""
+def gumbel(seed: int, position: int | Sequence[int], ids: Tensor) -> Tensor:
+    """Standard Gumbel noise, fp64 and shaped like `ids` (int64 token ids), for the token at absolute `position`.
+
+    Several positions are one for each row of `ids` `[rows, n]`.
+    """
     uniform = ((bits(seed, position, ids) >> 12 & (1 << 52) - 1).double() + 0.5) * 2.0**-52
     return -torch.log(-torch.log(uniform))
 
 
-def bits(seed: int, position: int, ids: Tensor) -> Tensor:
+def bits(seed: int, position: int | Sequence[int], ids: Tensor) -> Tensor:
     """64 random bits for each id, as int64."""
-    x = (ids + 1) * _signed(GOLDEN) + _signed(_mix(_mix(seed & MASK) + GOLDEN * position))
+    base = _mix(seed & MASK)
+    if isinstance(position, int):
+        x = (ids + 1) * _signed(GOLDEN) + _stream(base, position)
+    else:
+        streams = torch.tensor([_stream(base, each) for each in position], device=ids.device)
+        x = (ids + 1) * _signed(GOLDEN) + streams[:, None]
     x = (x ^ _shift(x, 30)) * _signed(MIX_1)
     x = (x ^ _shift(x, 27)) * _signed(MIX_2)
     return x ^ _shift(x, 31)
@@ -39,6 +49,10 @@ def bits(seed: int, position: int, ids: Tensor) -> Tensor:
 def _shift(x: Tensor, by: int) -> Tensor:
     """Logical right shift of 64-bit patterns."""
     return x >> by & (1 << (64 - by)) - 1
+
+
+def _stream(base: int, position: int) -> int:
+    return _signed(_mix(base + GOLDEN * position))
 
 
 def _mix(x: int) -> int:

@@ -81,11 +81,24 @@ def rank(
     n: int,
 ) -> list[int]:
     """The `n` best ids by the sum that `choose` maximises, best first; fewer when top-k, top-p or min-p leave fewer."""
-    if params.temperature == 0:
-        adjusted = _adjusted(logits, params, prompt_ids, output_ids)
-        return _best(adjusted, n).tolist()
-    ids, log_p = _law(logits, params, prompt_ids, output_ids)
-    return ids[_best(log_p + gumbel(params.seed, position, ids), n)].tolist()
+    ids, sums = _sums(logits, params, position, prompt_ids, output_ids)
+    best = _best(sums, n)
+    return (best if ids is None else ids[best]).tolist()
+
+
+def confident(
+    logits: Tensor,
+    params: SamplingParams,
+    position: int,
+    prompt_ids: Sequence[int],
+    output_ids: Sequence[int],
+    *,
+    n: int,
+) -> tuple[list[int], list[float]]:
+    """What `rank` returns, and how sure one may be of each: the log-softmax of the sums over all ids."""
+    ids, sums = _sums(logits, params, position, prompt_ids, output_ids)
+    best = _best(sums, n)
+    return (best if ids is None else ids[best]).tolist(), (sums[best] - sums.logsumexp(0)).tolist()
 
 
 def greedy(logits: Tensor) -> list[int]:
@@ -107,6 +120,16 @@ def process(
     everything = torch.full(logits.shape, -math.inf, dtype=torch.float64, device=logits.device)
     everything[ids] = log_p
     return everything
+
+
+def _sums(
+    logits: Tensor, params: SamplingParams, position: int, prompt_ids: Sequence[int], output_ids: Sequence[int]
+) -> tuple[Tensor | None, Tensor]:
+    """The ids that may be chosen, None for all, and what `choose` maximises over them."""
+    if params.temperature == 0:
+        return None, _adjusted(logits, params, prompt_ids, output_ids)
+    ids, log_p = _law(logits, params, prompt_ids, output_ids)
+    return ids, log_p + gumbel(params.seed, position, ids)
 
 
 def _law(

@@ -19,7 +19,7 @@ from shardflow.engine.drafts.base import (
     splice,
 )
 from shardflow.engine.drafts.candidates import Ranking
-from shardflow.engine.drafts.growth import grow
+from shardflow.engine.drafts.growth import Growth
 from shardflow.engine.drafts.head import EagleHead, HeadCache
 from shardflow.engine.drafts.pool import Candidates, Nodes, Pool
 from shardflow.engine.errors import NonFiniteError
@@ -52,8 +52,7 @@ class EagleSession:
         self._text: list[int] = []
         self._prompt_tokens = 0
         self._entries = 0
-        self._pool: Pool | None = None  # what was grown below the text
-        self._grown_by: tuple[SamplingParams, int] | None = None
+        self._growth = Growth()
 
     @property
     def known_tokens(self) -> int:
@@ -66,7 +65,7 @@ class EagleSession:
             return
         same = agreement(self._text, base, tokens)
         splice(self._text, base, tokens, prompt_tokens, self._head.config.vocab_size)
-        self._pool = None
+        self._growth.pool = None
         self._entries = max(0, min(self._entries, same - prompt_tokens)) if prompt_tokens == self._prompt_tokens else 0
         self._prompt_tokens = prompt_tokens
         if len(self._text) - prompt_tokens > self._max_tokens:
@@ -85,38 +84,14 @@ class EagleSession:
             return NOTHING
         limits = replace(limits, max_depth=depth)
         ranking = Ranking(sampling, self._text, self._prompt_tokens, limits.width)
-        pool = self._pool_for(ranking)
-        pool.calibrate(calibration)
-        levels = grow(pool, lambda nodes: self._expand(pool, ranking, nodes), limits)
-        return Proposal(pool.tree(limits), levels)
 
-    def _pool_for(self, ranking: Ranking) -> Pool:
-        """What has been grown for the text, if it was ranked alike; else a new beginning."""
-        if self._pool is None or self._grown_by != (ranking.sampling, ranking.width):
-            last = self._entries - 1
-            self._pool = Pool(self._candidates(ranking, self._cache.outputs[last : last + 1], [[]]))
-            self._grown_by = (ranking.sampling, ranking.width)
-        return self._pool
+        def roots() -> Candidates:
+            return self._candidates(ranking, self._cache.outputs[self._entries - 1 : self._entries], [[]])
 
-    def _expand(self, pool: Pool, ranking: Ranking, nodes: Nodes) -> Candidates:
-        """Row answer + i of the cache is the i-th node that was expanded."""
-        paths, parents = pool.paths(nodes), pool.parents(nodes)
-        start = self._entries + len(pool.expanded)
-        outputs = self._head.forward(
-            pool.tokens(nodes),
-            self._cache.outputs[torch.from_numpy(self._entries + pool.places(parents))],
-            [self._entries - 1 + len(path) for path in paths],
-            self._cache,
-            start,
-            self._seen(pool, nodes),
-        )
-        return self._candidates(ranking, outputs, paths)
+        def expand(pool: Pool, nodes: Nodes) -> Candidates:
+            return self._candidates(ranking, self._feed_nodes(pool, nodes), pool.paths(nodes))
 
-    def _seen(self, pool: Pool, nodes: Nodes) -> Tensor | None:
-        """`[nodes, cache rows]`, True for the committed text and a node's own path; None when that is everything."""
-        seen = np.ones((len(nodes), self._entries + len(pool.expanded) + len(nodes)), dtype=np.bool_)
-        seen[:, self._entries :] = pool.ancestry(nodes)
-        return None if seen.all() else torch.from_numpy(seen)
+        return self._growth.propose(limits, ranking, calibration, roots, expand)
 
     def _candidates(self, ranking: Ranking, outputs: Tensor, paths: Sequence[Sequence[int]]) -> Candidates:
         head = self._head
@@ -141,3 +116,22 @@ class EagleSession:
             seen = None if len(chunk) == 1 else torch.arange(end) <= torch.arange(start, end)[:, None]
             self._head.forward(tokens, chunk, range(start, end), self._cache, start, seen)
             self._entries = end
+
+    def _feed_nodes(self, pool: Pool, nodes: Nodes) -> Tensor:
+        """Outputs `[nodes, hidden]`; row entries + i of the cache is the i-th node that was expanded."""
+        above = self._entries + pool.places(pool.parents(nodes))
+        start = self._entries + len(pool.expanded)
+        return self._head.forward(
+            pool.tokens(nodes),
+            self._cache.outputs[torch.from_numpy(above)],
+            self._entries - 1 + pool.depths(nodes),
+            self._cache,
+            start,
+            self._seen(pool, nodes),
+        )
+
+    def _seen(self, pool: Pool, nodes: Nodes) -> Tensor | None:
+        """`[nodes, cache rows]`, True for the committed text and a node's own path; None when that is everything."""
+        seen = np.ones((len(nodes), self._entries + len(pool.expanded) + len(nodes)), dtype=np.bool_)
+        seen[:, self._entries :] = pool.ancestry(nodes)
+        return None if seen.all() else torch.from_numpy(seen)

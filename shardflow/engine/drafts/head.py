@@ -11,7 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
@@ -96,7 +98,7 @@ class EagleHead:
         self,
         tokens: Sequence[int],
         features: Tensor,
-        positions: Sequence[int],
+        positions: Sequence[int] | NDArray[np.int64],
         cache: HeadCache,
         start: int,
         seen: Tensor | None,
@@ -120,7 +122,7 @@ class EagleHead:
         """`[n, draft_vocab]` for the token after each entry, from outputs `[n, hidden]`."""
         return self._vocab(outputs)
 
-    def _ids(self, values: Sequence[int]) -> Tensor:
+    def _ids(self, values: Sequence[int] | NDArray[np.int64]) -> Tensor:
         return torch.tensor(values, device=self.device)
 
     def _norm(self, x: Tensor, name: str) -> Tensor:

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from shardflow.engine.drafts.base import MAX_EXPANDED, NOTHING, DraftRequestError, Limits, Proposal, agreement, splice
 from shardflow.engine.drafts.candidates import Ranking
-from shardflow.engine.drafts.growth import grow
+from shardflow.engine.drafts.growth import Growth
 from shardflow.engine.drafts.pool import Candidates, Nodes, Pool
 from shardflow.engine.loader import load_slice
 from shardflow.engine.model import ModelSlice, Segment
@@ -35,7 +34,11 @@ class ModelDrafter:
 
 
 class ModelSession:
-    """See `DraftSession`. The KV holds the text and the guesses that were fed, so that right ones are not fed again."""
+    """See `DraftSession`. The KV holds the text, and behind it every node of the pool that was expanded, in order.
+
+    When the text goes on along the tree, the rows of the path become rows of the text, and what is below stays: a key
+    depends on its position and its path alone, and neither has changed.
+    """
 
     def __init__(self, model: ModelSlice, max_tokens: int) -> None:
         self._model = model
@@ -43,11 +46,9 @@ class ModelSession:
         self._kv = model.new_kv(max_tokens + MAX_EXPANDED)
         self._text: list[int] = []
         self._prompt_tokens = 0
-        self._fed: list[int] = []  # ids by KV row: a prefix of the text, then the guesses of a chain
-        self._tree: list[int] = []  # ids of the KV rows behind those; the KV knows their parents
-        self._end: Tensor | None = None  # [1, hidden] at the text's last token
-        self._pool: Pool | None = None  # what was grown below the text
-        self._grown_by: tuple[SamplingParams, int] | None = None
+        self._held = 0  # tokens of the text that the KV holds
+        self._end: Tensor | None = None  # [1, hidden] at the text's last token, if that was fed last
+        self._growth = Growth()
 
     @property
     def known_tokens(self) -> int:
@@ -58,77 +59,58 @@ class ModelSession:
             raise DraftRequestError("hidden: this draft feeds on no hidden states")
         if not tokens and (base, prompt_tokens) == (len(self._text), self._prompt_tokens):
             return
-        same = agreement(self._fed, base, tokens)
+        known, same = len(self._text), agreement(self._text, base, tokens)
         splice(self._text, base, tokens, prompt_tokens, self._model.vocab_size)
+        pool = self._growth.pool if same == known and prompt_tokens == self._prompt_tokens else None
         self._prompt_tokens = prompt_tokens
-        self._pool = self._end = None
-        if len(self._text) <= self._max_tokens:
-            self._adopt_guesses(same)
+        self._end = self._growth.pool = None
+        self._held = min(self._held, same)
+        if pool is not None:
+            self._descend(pool, self._text[known:])
+        if self._growth.pool is None and len(self._text) <= self._max_tokens:
             self._end = self._feed_text()
 
+    @torch.inference_mode()
     def propose(self, limits: Limits, sampling: SamplingParams, calibration: Sequence[float] | None = None) -> Proposal:
-        depth = min(limits.max_depth, self._max_tokens - len(self._text) + 1)
-        if self._end is None or not limits.max_nodes:
+        depth = self._max_tokens - len(self._text) + 1
+        if depth < 1 or not self._text or not limits.max_nodes:
             return NOTHING
-        limits = replace(limits, max_depth=depth)
+        limits = replace(limits, max_depth=min(limits.max_depth, depth))
         ranking = Ranking(sampling, self._text, self._prompt_tokens, limits.width)
-        pool = self._pool_for(ranking, self._end)
-        pool.calibrate(calibration)
-        levels = grow(pool, lambda nodes: self._expand(pool, ranking, nodes), limits)
-        return Proposal(pool.tree(limits), levels)
 
-    def _pool_for(self, ranking: Ranking, end: Tensor) -> Pool:
-        """What has been grown for the text, if it was ranked alike; else a new beginning."""
-        if self._pool is None or self._grown_by != (ranking.sampling, ranking.width):
-            del self._fed[len(self._text) :]
-            self._tree = []
-            self._pool = Pool(self._candidates(ranking, end, [[]]))
-            self._grown_by = (ranking.sampling, ranking.width)
-        return self._pool
+        def roots() -> Candidates:
+            end = self._feed_text() if self._end is None else self._end
+            return ranking.candidates(self._model.logits(end), [[]], None, self._model.vocab_size)
 
-    def _expand(self, pool: Pool, ranking: Ranking, nodes: Nodes) -> Candidates:
-        chain = pool.width == 1
-        hidden = self._feed(pool.tokens(nodes)) if chain else self._feed_tree(pool, nodes)[-len(nodes) :]
-        return self._candidates(ranking, hidden, pool.paths(nodes))
+        def expand(pool: Pool, nodes: Nodes) -> Candidates:
+            logits = self._model.logits(self._feed_nodes(pool, nodes))
+            return ranking.candidates(logits, pool.paths(nodes), None, self._model.vocab_size)
 
-    def _candidates(self, ranking: Ranking, hidden: Tensor, paths: Sequence[Sequence[int]]) -> Candidates:
-        return ranking.candidates(self._model.logits(hidden), paths, None, self._model.vocab_size)
+        return self._growth.propose(limits, ranking, calibration, roots, expand)
 
-    def _adopt_guesses(self, same: int) -> None:
-        """Cuts what was fed to what the text has in common with it: `same` rows, then a path of the tree."""
-        path: list[int] = []
-        if same == len(self._fed):
-            for token in self._text[same:]:
-                above = path[-1] if path else -1
-                rows = range(len(self._tree))
-                found = [row for row in rows if self._kv.parents[row] == above and self._tree[row] == token]
-                if not found:
-                    break
-                path += found
-            if self._tree:
-                self._kv.keep(path)
-        self._fed = [*self._fed[:same], *(self._tree[row] for row in path)]
-        self._tree = []
+    def _descend(self, pool: Pool, tokens: Sequence[int]) -> None:
+        """Follows `tokens`, new at the end of the text, down the tree; what is below stays if it has been there."""
+        path = pool.walk(tokens)
+        if len(path) == len(tokens):
+            self._growth.pool, tree = pool.below(path)
+        else:
+            tree = []
+        if len(pool.expanded):
+            self._kv.keep(pool.places(path).tolist(), tree)
+        self._held += len(path)
 
     def _feed_text(self) -> Tensor:
         """Feeds what the KV lacks of the text, its last token in any case; hidden `[1, hidden_size]` at that one."""
-        del self._fed[len(self._text) - 1 :]
+        self._held = min(self._held, len(self._text) - 1)
         hidden = torch.empty(0)
-        while len(self._fed) < len(self._text):
-            hidden = self._feed(self._text[len(self._fed) : len(self._fed) + CHUNK])
+        while self._held < len(self._text):
+            tokens = self._text[self._held : self._held + CHUNK]
+            hidden = self._model.forward([Segment(self._kv, self._held, range(-1, len(tokens) - 1), tokens)])
+            self._held += len(tokens)
         return hidden[-1:]
 
-    def _feed(self, tokens: Sequence[int]) -> Tensor:
-        """Appends a chain; hidden `[rows, hidden_size]`."""
-        segment = Segment(self._kv, len(self._fed), range(-1, len(tokens) - 1), tokens)
-        hidden = self._model.forward([segment])
-        self._fed += tokens
-        return hidden
-
-    def _feed_tree(self, pool: Pool, nodes: Nodes) -> Tensor:
-        """Feeds all of the tree so far: the engine's rows see the text and ancestors in their own slice, no others."""
-        rows = np.concatenate([pool.expanded, nodes])
-        place = {node: row for row, node in enumerate(rows.tolist())} | {-1: -1}
-        parents = [place[node] for node in pool.parents(rows).tolist()]
-        self._tree = pool.tokens(rows)
-        return self._model.forward([Segment(self._kv, len(self._fed), parents, self._tree)])
+    def _feed_nodes(self, pool: Pool, nodes: Nodes) -> Tensor:
+        """Feeds nodes behind those that were expanded before them; hidden `[nodes, hidden_size]`."""
+        above = pool.places(pool.parents(nodes)).tolist()
+        grows = len(pool.expanded) > 0
+        return self._model.forward([Segment(self._kv, self._held, above, pool.tokens(nodes), grows=grows)])

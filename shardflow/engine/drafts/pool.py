@@ -46,7 +46,7 @@ class Pool:
         self._paths: list[list[int]] = []  # by group: the tokens between the text and the group
         self._given = calibration
         self._table = None if calibration is None else np.array(calibration)
-        self._put(np.array([-1]), [[]], roots)
+        self._score(self._put(np.array([-1]), [[]], roots))
 
     @property
     def expanded(self) -> Nodes:
@@ -62,6 +62,11 @@ class Pool:
         """The node above each, -1 for the text."""
         above: Nodes = self._above[nodes // self.width]
         return above
+
+    def depths(self, nodes: Nodes) -> NDArray[np.int64]:
+        """How many tokens below the text each is, from 1."""
+        deep: NDArray[np.int64] = self._depths[nodes // self.width]
+        return deep
 
     def paths(self, nodes: Nodes) -> list[list[int]]:
         """For each the tokens from below the text down to it."""
@@ -85,8 +90,36 @@ class Pool:
 
     def add(self, nodes: Nodes, candidates: Candidates) -> None:
         """Puts candidates below nodes that had none."""
-        self._below.ravel()[nodes] = np.arange(self.groups, self.groups + len(nodes))
-        self._put(nodes, self.paths(nodes), candidates)
+        self._score(self._put(nodes, self.paths(nodes), candidates))
+
+    def walk(self, tokens: Sequence[int]) -> Nodes:
+        """The nodes that spell the beginning of `tokens`, from below the text, as far as they were expanded."""
+        path: list[int] = []
+        group = 0
+        for token in tokens:
+            ranks = np.flatnonzero((self._tokens[group] == token) & (self._below[group] > 0))
+            if not len(ranks):
+                break
+            path.append(group * self.width + int(ranks[0]))
+            group = int(self._below[group, ranks[0]])
+        return np.array(path, dtype=np.int64)
+
+    def below(self, path: Nodes) -> tuple["Pool", list[int]]:
+        """The pool for the text that goes on along `path`, all expanded, and the places that its expanded nodes had."""
+        if not len(path):
+            return self, list(range(self.groups - 1))
+        first, parents = int(self._below.ravel()[path[-1]]), self._above.tolist()
+        places = {first: 0}  # of the groups that stay, by what they were
+        for group in range(first + 1, self.groups):
+            if parents[group] // self.width in places:
+                places[group] = len(places)
+        kept = list(places)[1:]
+        pool = Pool(Candidates(self._tokens[[first]], self._logprobs[[first]]), self._given)
+        above = [places[parents[group] // self.width] * self.width + parents[group] % self.width for group in kept]
+        paths = [self._paths[group][len(path) :] for group in kept]
+        pool._put(np.array(above, dtype=np.int64), paths, Candidates(self._tokens[kept], self._logprobs[kept]))
+        pool._score_all()
+        return pool, [group - 1 for group in kept]
 
     def calibrate(self, calibration: Sequence[float] | None) -> None:
         """Has every node scored by this calibration, or by the draft's own confidence for None."""
@@ -94,9 +127,7 @@ class Pool:
             return
         self._given = calibration
         self._table = None if calibration is None else np.array(calibration)
-        depths = self._depths[: self.groups]
-        for depth in range(1, depths.max() + 1):
-            self._score(np.flatnonzero(depths == depth))
+        self._score_all()
 
     def frontier(self, limits: Limits) -> Nodes:
         """The nodes to look at next, best first.
@@ -121,15 +152,21 @@ class Pool:
         places = np.where(parents < 0, -1, np.searchsorted(nodes, parents))
         return DraftTree(self.tokens(nodes), places.tolist(), self._logprobs.ravel()[nodes].tolist())
 
-    def _put(self, above: Nodes, paths: list[list[int]], candidates: Candidates) -> None:
-        """Appends one group below each node of `above`."""
+    def _put(self, above: Nodes, paths: list[list[int]], candidates: Candidates) -> Nodes:
+        """Appends one group below each node of `above`, where its path ends; the groups, not scored yet."""
         groups = np.arange(self.groups, self.groups + len(above))
         self.groups += len(above)
         self._paths += paths
         self._above[groups] = above
+        self._below.ravel()[above[above >= 0]] = groups[above >= 0]
         self._depths[groups] = [len(path) + 1 for path in paths]
         self._tokens[groups], self._logprobs[groups] = candidates
-        self._score(groups)
+        return groups
+
+    def _score_all(self) -> None:
+        depths = self._depths[: self.groups]
+        for depth in range(1, int(depths.max()) + 1):
+            self._score(np.flatnonzero(depths == depth))
 
     def _score(self, groups: Nodes) -> None:
         """Scores the nodes of these groups, from the scores of the nodes above them."""

@@ -176,17 +176,46 @@ def test_cells_are_those_of_the_contract() -> None:
     assert found.tolist() == [[cell(depth, rank, p) for rank, p in enumerate(row)] for depth, row in rows]
 
 
+def test_the_tree_below_a_path_is_what_would_have_grown_there() -> None:
+    table = FORKED | {"ad": {"i": 0.6, "j": 0.4}, "ada": {}}
+    growing = Run(table, 2)
+    growing.grow(Limits(12, 3, 2))
+    path = growing.pool.walk([ord("a")])
+    below, places = growing.pool.below(path)
+    looked = [path for level in growing.looked for path in level]
+    assert [looked[place] for place in places] == ["ac", "ad"]
+    tree = below.tree(Limits(12, 9, 2))
+    assert (letters(tree), tree.parents) == ("cdghij", [-1, -1, 0, 0, 1, 1])
+    assert below.mass(np.arange(2)) == pytest.approx(0.7 + 0.2)
+    assert below.paths(below.expanded) == [[ord("c")], [ord("d")]]
+
+
+def test_a_walk_ends_where_nothing_was_looked_at() -> None:
+    growing = Run(FORKED, 2)
+    growing.grow(Limits(4, 3, 2))
+    assert growing.looked == [["a", "b"], ["ac"]]
+    for word, length in (("acg", 2), ("ad", 1), ("x", 0), ("", 0), ("be", 1)):
+        assert len(growing.pool.walk([ord(letter) for letter in word])) == length
+
+
+def test_ancestry_is_a_nodes_own_path() -> None:
+    growing = Run(FORKED, 2)
+    growing.grow(Limits(4, 3, 2))  # rows a, b, ac
+    nodes = np.array([3, 4])  # ad, be
+    assert growing.pool.paths(nodes) == [[ord("a"), ord("d")], [ord("b"), ord("e")]]
+    assert growing.pool.ancestry(nodes).astype(int).tolist() == [[1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]
+
+
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(
     weights=st.lists(st.floats(0.01, 1), min_size=14, max_size=14),
     nodes=st.integers(1, 14),
     depth=st.integers(1, 3),
-    calibration=st.none() | st.lists(st.floats(-3, 0), min_size=CELLS, max_size=CELLS),
+    seed=st.none() | st.integers(0, 99),
 )
-def test_no_other_tree_is_more_probable(
-    weights: list[float], nodes: int, depth: int, calibration: list[float] | None
-) -> None:
-    """All binary trees of depth 3: the result is the `nodes` most probable paths."""
+def test_no_other_tree_is_more_probable(weights: list[float], nodes: int, depth: int, seed: int | None) -> None:
+    """All binary trees of depth 3: the result is the `nodes` most probable paths, by any calibration or by none."""
+    calibration = None if seed is None else (-3 * np.random.default_rng(seed).random(CELLS)).tolist()
     paths = ["", "a", "b", "aa", "ab", "ba", "bb"]
     table = {
         path: dict(zip("ab", sorted(weights[2 * index : 2 * index + 2], reverse=True), strict=True))

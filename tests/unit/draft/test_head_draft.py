@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from shardflow.engine import GREEDY, CheckpointError, NonFiniteError, SamplingParams, UnsupportedModelError, rank
+from shardflow.engine import (
+    GREEDY,
+    CheckpointError,
+    NonFiniteError,
+    SamplingParams,
+    UnsupportedModelError,
+    gumbel,
+    process,
+    rank,
+)
 from shardflow.engine.drafts import DraftGapError, DraftRequestError, DraftTree, Limits, load_drafter
 from shardflow.engine.drafts.eagle import EagleDrafter, EagleSession
 from shardflow.engine.drafts.growth import grow
@@ -20,6 +29,7 @@ from shardflow.engine.drafts.pool import Candidates, Pool
 
 PROMPT = [3, 1, 4, 1, 5]
 SAMPLED = SamplingParams(temperature=0.8, top_k=20, repetition_penalty=1.3, seed=11, logit_bias={7: 1.5})
+PLAIN = SamplingParams(temperature=0.8, top_k=20, top_p=0.95, min_p=0.02, seed=11)  # no history: all rows at once
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +96,10 @@ class Naive:
             logits = self.logits(answer, hidden, path).float()
             position = len(PROMPT) + len(answer) + len(path)
             ids = rank(logits, sampling, position, PROMPT, answer + path, n=limits.max_children)
-            return ids, torch.log_softmax(logits, 0)[ids].tolist()
+            sums = process(logits, sampling, PROMPT, answer + path)
+            if sampling.temperature > 0:
+                sums += gumbel(sampling.seed, position, torch.arange(97))
+            return ids, torch.log_softmax(sums, 0)[ids].tolist()
 
         pool = Pool(candidates([[]]))
         grow(pool, lambda nodes: candidates(pool.paths(nodes)), limits)
@@ -111,7 +124,7 @@ def same(one: DraftTree, other: DraftTree) -> bool:
     )
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED, PLAIN], ids=["greedy", "history", "plain"])
 @pytest.mark.parametrize("limits", [Limits(5, 5, 1), Limits(12, 4, 3), Limits(3, 1, 3)], ids=["chain", "tree", "flat"])
 def test_guesses_are_those_of_the_formulas(
     drafter: EagleDrafter, naive: Naive, limits: Limits, sampling: SamplingParams
@@ -141,6 +154,39 @@ def test_whatever_was_accepted_the_guesses_are_those_of_a_fresh_session(
         # A repeated or an early base says the same again.
         base = data.draw(st.integers(0, keep), "base")
         session.extend(len(PROMPT) + base, answer[base:], prompt_tokens=len(PROMPT), hidden=pool[base : len(answer)])
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_a_tree_grows_on_where_it_was(drafter: EagleDrafter, sampling: SamplingParams) -> None:
+    answer, hidden = [9, 2, 6, 5, 3], features(5)
+    whole = told(drafter, answer, hidden).propose(Limits(20, 6, 3, max_levels=3), sampling)
+    session, steps = told(drafter, answer, hidden), []
+    for _ in range(3):
+        steps.append(session.propose(Limits(20, 6, 3, max_levels=1), sampling))
+        session.extend(10, [], prompt_tokens=5, hidden=None)
+    assert [step.levels for step in steps] == [1, 1, 1]
+    assert same(steps[2].tree, whole.tree)
+    assert not same(steps[1].tree, whole.tree)
+
+
+def test_other_sampling_begins_a_new_tree(drafter: EagleDrafter) -> None:
+    answer, hidden = [9, 2, 6, 5, 3], features(5)
+    session = told(drafter, answer, hidden)
+    session.propose(Limits(20, 6, 3, max_levels=2), GREEDY)
+    fresh = told(drafter, answer, hidden)
+    assert same(session.propose(Limits(9, 4, 3), SAMPLED).tree, fresh.propose(Limits(9, 4, 3), SAMPLED).tree)
+
+
+def test_no_tokens_go_only_behind_all_that_is_known(drafter: EagleDrafter) -> None:
+    session = told(drafter, [9, 2], features(2))
+    with pytest.raises(DraftGapError) as error:
+        session.extend(8, [], prompt_tokens=5, hidden=None)
+    assert error.value.known_tokens == 7
+    for base, prompt_tokens in ((6, 5), (7, 4)):
+        with pytest.raises(DraftRequestError, match="at least one"):
+            session.extend(base, [], prompt_tokens=prompt_tokens, hidden=None)
+    with pytest.raises(DraftRequestError, match="at most 0"):
+        session.extend(7, [], prompt_tokens=5, hidden=features(1))
 
 
 def test_a_prompt_alone_gets_no_guesses(drafter: EagleDrafter) -> None:

@@ -16,6 +16,7 @@ SAMPLED = SamplingParams(
     temperature=0.8, top_p=0.9, repetition_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.4, seed=7,
     logit_bias={5: 2.0},
 )  # fmt: skip
+PLAIN = SamplingParams(temperature=0.8, top_k=30, top_p=0.9, min_p=0.01, seed=7)  # no history: all rows at once
 PROMPT = [3, 1, 4, 1, 5, 9]
 
 
@@ -70,7 +71,7 @@ def same(one: DraftTree, other: DraftTree) -> bool:
     )
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED, PLAIN], ids=["greedy", "history", "plain"])
 @pytest.mark.parametrize("length", [6, 7, 8, 9, 10, 30, 31, 32, 33, 34, 126, 127, 128, 129, 130])
 def test_a_draft_that_is_the_target_guesses_all_it_says(
     drafter: ModelDrafter, target: ModelSlice, length: int, sampling: SamplingParams
@@ -116,6 +117,59 @@ def test_a_right_path_of_a_tree_is_not_fed_again(drafter: ModelDrafter, fed: lis
     assert sum(map(len, fed)) < 3
     fresh = told(drafter, PROMPT + text)
     assert same(session.propose(Limits(5, 5, 1), GREEDY).tree, fresh.propose(Limits(5, 5, 1), GREEDY).tree)
+
+
+def test_a_level_feeds_its_own_nodes_alone(drafter: ModelDrafter, fed: list[list[int]]) -> None:
+    session = told(drafter, PROMPT)
+    fed.clear()
+    tree = session.propose(Limits(12, 3, 3), GREEDY).tree
+    assert [len(tokens) for tokens in fed] == [3, 8]  # all three roots, then all but one of their nine children
+    assert same(tree, told(drafter, PROMPT).propose(Limits(12, 3, 3), GREEDY).tree)
+
+
+def test_what_was_grown_ahead_of_the_text_costs_nothing(drafter: ModelDrafter, fed: list[list[int]]) -> None:
+    session = told(drafter, PROMPT)
+    session.propose(Limits(40, 4, 3), GREEDY)
+    tree = session.propose(Limits(12, 3, 3), GREEDY).tree
+    child = next(node for node in range(12) if tree.parents[node] > 0)
+    text = [tree.tokens[tree.parents[child]], tree.tokens[child]]
+    fed.clear()
+    say(session, len(PROMPT), text)
+    assert len(session.propose(Limits(3, 1, 3), GREEDY).tree.tokens) == 3
+    assert fed == []
+    grown = session.propose(Limits(12, 3, 3), GREEDY).tree
+    assert 0 < sum(map(len, fed)) < 11  # a fresh one feeds 3 + 8
+    assert same(grown, told(drafter, PROMPT + text).propose(Limits(12, 3, 3), GREEDY).tree)
+
+
+def test_growth_in_steps_is_growth_at_once(drafter: ModelDrafter, fed: list[list[int]]) -> None:
+    at_once = told(drafter, PROMPT).propose(Limits(20, 6, 3, max_levels=3), SAMPLED)
+    session = told(drafter, PROMPT)
+    fed.clear()
+    for _ in range(3):
+        session.extend(len(PROMPT), [], prompt_tokens=len(PROMPT), hidden=None)
+        step = session.propose(Limits(20, 6, 3, max_levels=1), SAMPLED)
+    assert same(step.tree, at_once.tree)
+    assert (len(fed), step.levels, at_once.levels) == (3, 1, 3)
+
+
+@pytest.mark.parametrize("again", [GREEDY, SAMPLED], ids=["other children", "other sampling"])
+def test_another_ranking_begins_a_new_tree(drafter: ModelDrafter, again: SamplingParams) -> None:
+    session = told(drafter, PROMPT)
+    tree = session.propose(Limits(12, 3, 3), GREEDY).tree
+    say(session, len(PROMPT), tree.tokens[:1])
+    fresh = told(drafter, [*PROMPT, tree.tokens[0]])
+    assert same(session.propose(Limits(8, 4, 2), again).tree, fresh.propose(Limits(8, 4, 2), again).tree)
+
+
+def test_another_prompt_is_another_text(drafter: ModelDrafter) -> None:
+    session = told(drafter, PROMPT)
+    tree = session.propose(Limits(12, 3, 3), SAMPLED).tree
+    text = [*PROMPT, tree.tokens[0]]
+    session.extend(6, text[6:], prompt_tokens=3, hidden=None)
+    fresh = drafter.new_session()
+    fresh.extend(0, text, prompt_tokens=3, hidden=None)
+    assert same(session.propose(Limits(8, 4, 2), SAMPLED).tree, fresh.propose(Limits(8, 4, 2), SAMPLED).tree)
 
 
 def test_no_nodes_asked_for_feeds_the_text_alone(drafter: ModelDrafter, fed: list[list[int]]) -> None:

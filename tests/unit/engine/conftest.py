@@ -45,6 +45,7 @@ class Rows:
     base: int
     tokens: Sequence[int]
     parents: Sequence[int] | None = None
+    grows: bool = False
 
 
 class Pipeline:
@@ -70,6 +71,7 @@ class Pipeline:
                     parents=range(-1, len(rows.tokens) - 1) if rows.parents is None else rows.parents,
                     tokens=rows.tokens if index == 0 else None,
                     hidden=hidden[i] if index else None,
+                    grows=rows.grows,
                 )
                 for i, rows in enumerate(packed)
             ]

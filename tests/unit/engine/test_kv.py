@@ -42,6 +42,39 @@ def test_keeping_nothing_leaves_the_text() -> None:
     assert contents(kv) == [0, 1, 2]
 
 
+def test_a_tree_below_the_kept_path_stays_the_last_slice() -> None:
+    kv = cache(9, [-1, 0, 0, 2, 2, 3])
+    kv.keep([0, 2], [3, 4, 5])
+    assert contents(kv) == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert kv.parents == (-1, -1, 0)
+
+
+def test_a_whole_tree_stays_where_it_is() -> None:
+    kv = cache(8, [-1, 0, 0, 2, 2])
+    kv.keep([], [0, 1, 2, 3, 4])
+    assert contents(kv) == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert kv.parents == (-1, 0, 0, 2, 2)
+
+
+@pytest.mark.parametrize("tree", [[1, 2], [4, 3], [5], [-1], [0, 3], [2, 3]])
+def test_rows_that_are_no_tree_below_the_path_are_refused_unchanged(tree: list[int]) -> None:
+    kv = cache(8, [-1, 0, 0, 2, 3])
+    with pytest.raises(CacheStateError, match="no tree below rows"):
+        kv.keep([0, 2], tree)
+    assert contents(kv) == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_slice_grows_behind_itself_alone() -> None:
+    kv = cache(8, [-1, 0, 0, 2, 2])
+    kv.check(3, 2, grows=True)
+    with pytest.raises(CacheStateError, match="the last slice starts at 3, not at 4"):
+        kv.check(4, 1, grows=True)
+    with pytest.raises(CapacityError, match=r"8 \+ 3 rows"):
+        kv.check(3, 3, grows=True)
+    kv.extend([3, 5], grows=True)
+    assert (kv.length, kv.parents) == (10, (-1, 0, 0, 2, 2, 3, 5))
+
+
 @pytest.mark.parametrize("rows", [[2], [0, 3], [0, 1, 2], [0, 5], [-1], [0, 0], [2, 0]])
 def test_rows_that_are_no_path_are_refused_unchanged(rows: list[int]) -> None:
     kv = cache(8, [-1, 0, 0, 2, 2])

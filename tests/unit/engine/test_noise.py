@@ -41,6 +41,12 @@ def test_one_id_alone_has_the_noise_it_has_among_others() -> None:
     assert gumbel(7, 9, torch.arange(100))[41] == gumbel(7, 9, torch.tensor([41]))[0]
 
 
+def test_rows_have_the_noise_of_their_own_positions() -> None:
+    ids = torch.tensor([[3, 41], [41, 5], [0, 1]])
+    rows = gumbel(7, [9, 2**40, 9], ids)
+    assert torch.equal(rows, torch.stack([gumbel(7, 9, ids[0]), gumbel(7, 2**40, ids[1]), gumbel(7, 9, ids[2])]))
+
+
 def test_the_ends_of_the_range_are_finite() -> None:
     """The smallest and the greatest uniform the hash can give."""
     ends = torch.tensor([0.5, 2**52 - 0.5], dtype=torch.float64) * 2.0**-52

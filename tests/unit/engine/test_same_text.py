@@ -108,6 +108,29 @@ def test_random_trees_kept_and_rewound(
     _check_tree(pipeline, path, session, text, [1, 2, 3], [-1, 0, 0])
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_tree_in_steps_is_the_tree_at_once(models: Models, family: str) -> None:
+    """Deeper than the window of 7; two other sessions share the steps, and what stays below a path grows on."""
+    parents = [-1, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12]
+    tokens = [50 + row for row in range(14)]
+    pipeline = _pipeline(models[family, True])
+    session, other = pipeline.session(), pipeline.session()
+    pipeline.run(Rows(session, 0, PROMPT))
+    logits = [pipeline.run(Rows(session, 11, tokens[:4], parents[:4]), Rows(other, 0, PROMPT))[0]]
+    for first, last in ((4, 5), (5, 12), (12, 14)):
+        rows = Rows(session, 11, tokens[first:last], parents[first:last], grows=True)
+        logits += pipeline.run(Rows(other, 0, PROMPT), rows)[1:]
+    for row, found in enumerate(torch.cat(logits)):
+        branch = [tokens[each] for each in path_to(row, parents)]
+        torch.testing.assert_close(found, plain_logits(models[family, True], PROMPT + branch)[-1], atol=3e-4, rtol=1e-4)
+    for kv in session.kvs:
+        kv.keep([0, 2, 4], [5, 6, 7, 8])
+    (found,) = pipeline.run(Rows(session, 14, [60, 61], [1, 3], grows=True))
+    branches = [[50, 52, 54, 56, 60], [50, 52, 54, 56, 58, 61]]
+    for row, branch in zip(found, branches, strict=True):
+        torch.testing.assert_close(row, plain_logits(models[family, True], PROMPT + branch)[-1], atol=3e-4, rtol=1e-4)
+
+
 _pipelines: dict[Path, Pipeline] = {}
 
 
