@@ -93,5 +93,5 @@ def teacher_force(target: ModelSlice, texts: Sequence[tuple[Sequence[int], Seque
     for prompt, answer in texts:
         tokens = [*prompt, *answer[:-1]]  # the last token produced nothing
         segments.append(Segment(target.new_kv(len(tokens)), 0, range(-1, len(tokens) - 1), tokens))
-    hidden = target.forward(segments).half().cpu().split([len(segment.parents) for segment in segments])
+    hidden = torch.split(target.forward(segments).half().cpu(), [len(segment.parents) for segment in segments])
     return [Talk(prompt, answer, rows[len(prompt) - 1 :]) for (prompt, answer), rows in zip(texts, hidden, strict=True)]

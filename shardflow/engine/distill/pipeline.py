@@ -70,7 +70,7 @@ class Distillation:
         steps = self._train(apprentice, talks)
         figures = self._write(apprentice, held) | {"agreement_before": before, "steps": steps}
         figures["talks"], figures["answer_tokens"] = len(talks), sum(len(talk.answer) for talk in talks)
-        conditions = {name: str(value) for name, value in asdict(self._plan).items()}
+        conditions: dict[str, Any] = {name: str(value) for name, value in asdict(self._plan).items()}
         conditions |= {"target_digest": self._target.digest, "recipe": asdict(self._recipe())}
         made = {"figures": figures, "receipt": receipt(**conditions)}
         (self._plan.out / RECEIPT).write_text(json.dumps(made, indent=1) + "\n")

@@ -69,7 +69,7 @@ class Student(nn.Module):
     def _normed_heads(self, x: Tensor, name: str) -> Tensor:
         """`[answers, heads, length, head_dim]` of queries, keys or values."""
         projected = linear(self._norm(x, "input_norm"), self.weights[f"{name}_proj"])
-        return projected.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
+        return projected.view(*projected.shape[:-1], -1, self.config.head_dim).transpose(1, 2)
 
     def _turned(self, x: Tensor) -> Tensor:
         cos, sin = rotary_tables(self.config, x.shape[2])

@@ -33,7 +33,8 @@ class Source:
         if seeds is not None and len(seeds) < 4:
             raise InvalidArgument("seeds-file: at least 4 prompts are needed, as some are held out")
         kept = min(HELD_OUT, len(seeds) // 4) if seeds else 0
-        self._seeds, self._held_seeds = (seeds[:-kept], seeds[-kept:]) if seeds else (None, None)
+        self._seeds = seeds[:-kept] if seeds else None
+        self._held_seeds = seeds[-kept:] if seeds else None
 
     def held_out(self) -> Iterator[Talk]:
         """Greedy talks for evaluation, whose prompts no other talk has."""

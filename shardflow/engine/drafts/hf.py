@@ -63,17 +63,16 @@ class ModelSession:
         splice(self._text, base, tokens, prompt_tokens, self._model.vocab_size)
         pool = self._growth.pool if same == known and prompt_tokens == self._prompt_tokens else None
         self._prompt_tokens = prompt_tokens
-        self._end = self._growth.pool = None
+        self._end = None
         self._held = min(self._held, same)
-        if pool is not None:
-            self._descend(pool, self._text[known:])
+        self._growth.pool = None if pool is None else self._descend(pool, self._text[known:])
         if self._growth.pool is None and len(self._text) <= self._max_tokens:
             self._end = self._feed_text()
 
     @torch.inference_mode()
     def propose(self, limits: Limits, sampling: SamplingParams, calibration: Sequence[float] | None = None) -> Proposal:
         depth = self._max_tokens - len(self._text) + 1
-        if depth < 1 or not self._text or not limits.max_nodes:
+        if min(depth, len(self._text), limits.max_nodes) < 1:
             return NOTHING
         limits = replace(limits, max_depth=min(limits.max_depth, depth))
         ranking = Ranking(sampling, self._text, self._prompt_tokens, limits.width)
@@ -88,16 +87,14 @@ class ModelSession:
 
         return self._growth.propose(limits, ranking, calibration, roots, expand)
 
-    def _descend(self, pool: Pool, tokens: Sequence[int]) -> None:
-        """Follows `tokens`, new at the end of the text, down the tree; what is below stays if it has been there."""
+    def _descend(self, pool: Pool, tokens: Sequence[int]) -> Pool | None:
+        """Follows `tokens`, new at the end of the text, down the tree; what is below them, if it has been there."""
         path = pool.walk(tokens)
-        if len(path) == len(tokens):
-            self._growth.pool, tree = pool.below(path)
-        else:
-            tree = []
+        below, tree = pool.below(path) if len(path) == len(tokens) else (None, [])
         if len(pool.expanded):
             self._kv.keep(pool.places(path).tolist(), tree)
         self._held += len(path)
+        return below
 
     def _feed_text(self) -> Tensor:
         """Feeds what the KV lacks of the text, its last token in any case; hidden `[1, hidden_size]` at that one."""

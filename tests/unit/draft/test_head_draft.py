@@ -89,8 +89,12 @@ class Naive:
 
     def propose(self, answer: list[int], hidden: Tensor, limits: Limits, sampling: SamplingParams) -> DraftTree:
         def candidates(paths: list[list[int]]) -> Candidates:
-            found = [ranked(path) for path in paths]
-            return Candidates(np.array([ids for ids, _ in found]), np.array([values for _, values in found]))
+            width = limits.max_children
+            found = Candidates(np.zeros((len(paths), width), dtype=np.int64), np.full((len(paths), width), -np.inf))
+            for row, path in enumerate(paths):
+                ids, values = ranked(path)
+                found.tokens[row, : len(ids)], found.logprobs[row, : len(ids)] = ids, values
+            return found
 
         def ranked(path: list[int]) -> tuple[list[int], list[float]]:
             logits = self.logits(answer, hidden, path).float()
