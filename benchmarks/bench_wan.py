@@ -26,7 +26,7 @@ RESULT = Path(__file__).resolve().parent / "results" / "wan.json"
 TOKENS = 60
 REPETITIONS = 3
 DELAY_MS = 43.0
-HEAD_MODES = ("none", "linear:1", "linear:2", "linear:3", "linear:4")
+HEAD_MODES = ("none", "linear:1", "linear:2", "linear:3", "linear:4", "auto")
 SELF_MODES = ("none", "linear:8")
 
 
