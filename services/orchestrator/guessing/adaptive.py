@@ -43,7 +43,7 @@ class AdaptiveGuesser:
         self._waited = False
         self._rounds = 0
         self._growing: asyncio.Task[None] | None = None
-        costs.active += 1
+        self._begun = False
 
     async def tree(self, room: Room) -> Tree:
         self._room = Room(min(room.nodes, MAX_NODES), min(room.depth, DEEPEST))
@@ -64,6 +64,9 @@ class AdaptiveGuesser:
         return built.tree
 
     def ahead(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._costs.active += 1
         self._price = Price(self._costs.price(1, MAX_NODES))
         if self._draft is None or self._draft.client.trouble or not self._draft_is_worth_asking(self._draft):
             return
@@ -86,7 +89,7 @@ class AdaptiveGuesser:
         self._read_on()
 
     def close(self) -> None:
-        self._costs.active -= 1
+        self._costs.active -= self._begun
         if self._growing is not None:
             self._growing.cancel()
         if self._draft is not None:
