@@ -2,7 +2,8 @@
 
 import pytest
 
-from shardflow.speculation import CELLS, Mode, cell, typical
+from shardflow.calibration import CELLS, cell, typical
+from shardflow.speculation import Mode
 from shardflow.v1 import orchestrator_pb2 as pb
 
 MODES = {
