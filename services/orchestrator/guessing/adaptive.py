@@ -49,9 +49,9 @@ class AdaptiveGuesser:
         self._room = Room(min(room.nodes, MAX_NODES), min(room.depth, DEEPEST))
         self._rounds += 1
         self._read_on()
-        built = self._build()
         self._waited = False
-        if self._draft is not None and not self._draft.client.trouble and self._waiting(built).pays(self._costs.rate):
+        built = self._build()
+        if self._draft is not None and self._may_ask(self._draft) and self._waiting(built).pays(self._costs.rate):
             began, waiting = time.monotonic(), self._waiting(built)
             self._waited = True
             proposal = await self._draft.ask(self._ask_now())
@@ -68,7 +68,7 @@ class AdaptiveGuesser:
             self._begun = True
             self._costs.active += 1
         self._price = Price(self._costs.price(1, MAX_NODES))
-        if self._draft is None or self._draft.client.trouble or not self._draft_is_worth_asking(self._draft):
+        if self._draft is None or not self._may_ask(self._draft) or not self._draft_is_worth_asking(self._draft):
             return
         returns_at = time.monotonic() + self._costs.flight_ms(1 + len(self._sent.tokens)) / 1000
         if self._growing is None or self._growing.done():
@@ -94,6 +94,11 @@ class AdaptiveGuesser:
             self._growing.cancel()
         if self._draft is not None:
             self._draft.close()
+
+    def _may_ask(self, draft: DraftPart) -> bool:
+        """Whether the draft is there, and answer, session and its own context have room for a guess."""
+        room = draft.room(self._room)
+        return not draft.client.trouble and min(room.nodes, room.depth) > 0
 
     def _read_on(self) -> None:
         for token in self._text[self._read : self._read + READ_AT_ONCE]:
