@@ -19,7 +19,7 @@ from tests.unit.draft.tiny import save_head
 
 PROMPT = [17, 3, 150, 88, 42, 9, 120, 61, 5, 77, 190]
 TOKENS = 24
-MODES = ("none", "linear:1", "linear:8", "tree:12", "lookup", "auto")
+MODES = ("linear:8", "tree:12", "auto")
 DRAFTS = ("good", "random", "equal", "head", "none")
 SAMPLING = sampling_pb2.SamplingParams(
     temperature=0.8, top_p=0.9, repetition_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.2, seed=11
@@ -87,7 +87,7 @@ async def test_every_family(models: Path, family: str, shards: int, draft: str) 
     async with deployed(
         target, models / "tokenizer", layers=LAYERS, shards=shards, draft=draft_of(models, family, draft)
     ) as deployment:
-        for mode in ("none", "linear:4", "auto"):
+        for mode in ("linear:4", "auto"):
             answer = await deployment.generate(PROMPT, mode=mode, tokens=TOKENS, ignore_eos=True)
             assert answer.ids == greedy(target), f"greedy, {mode}"
         answer = await deployment.generate(PROMPT, mode="tree:12", tokens=TOKENS, ignore_eos=True, sampling=SAMPLING)

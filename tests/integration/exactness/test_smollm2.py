@@ -30,7 +30,7 @@ def plain() -> list[list[int]]:
     return answers
 
 
-MODES = ("none", "linear:4", "tree:16", "lookup", "auto")
+MODES = ("none", "tree:16", "lookup", "auto")
 
 
 def questions() -> list[list[dict[str, str]]]:
