@@ -114,7 +114,7 @@ def unharmed(bench: Bench) -> Iterator[None]:
     assert bench.run(bench.text()) == bench.expected
     bench.run(until(lambda: not any(bench.deployment.held().values()), 15))
     bench.run(settled(before))
-    assert resident_mib() - resident < 96
+    assert resident_mib() - resident < 192
     assert bench.sent >= 300
 
 
