@@ -47,19 +47,33 @@ def lines(spans: Sequence[trace_pb2.Span], parent: bytes, depth: int = 0) -> lis
     return found
 
 
-async def test_one_trace_over_all_services(tmp_path: Path, collector: Collector) -> None:
+async def trace_of(path: Path, collector: Collector, mode: str, tokens: int) -> Sequence[trace_pb2.Span]:
+    """The spans of one request to three shards and a draft that is always right."""
     torch.set_num_threads(1)
-    target, tokenizer = tiny_model("llama", tmp_path / "llama", tied=False), write_model(tmp_path / "tokenizer")
+    target, tokenizer = tiny_model("llama", path / "llama", tied=False), write_model(path / "tokenizer")
     async with (
         exporting_to(collector),
         deployed(target, tokenizer, layers=LAYERS, shards=3, draft=target) as deployment,
     ):
-        await deployment.generate([17, 3, 150], k=2, tokens=4, ignore_eos=True)
+        await deployment.generate([17, 3, 150], mode=mode, tokens=tokens, ignore_eos=True)
+    assert len({span.trace_id for span in collector.spans}) == 1
+    return collector.spans
+
+
+async def test_one_trace_over_all_services(tmp_path: Path, collector: Collector) -> None:
+    spans = await trace_of(tmp_path, collector, "linear:2", tokens=4)
     stages = ["    stage verifier[0:2]", "    stage verifier[2:4]", "    stage verifier[4:5]"]
-    assert lines(collector.spans, b"") == [
+    assert lines(spans, b"") == [
         "request", "  round", *stages, "  round", "    draft", "      propose", *stages,
     ]  # fmt: skip
-    assert len({span.trace_id for span in collector.spans}) == 1
+
+
+async def test_what_is_drafted_ahead_is_in_the_trace(tmp_path: Path, collector: Collector) -> None:
+    spans = await trace_of(tmp_path, collector, "auto", tokens=24)
+    names = {span.span_id: span.name for span in spans} | {b"": ""}
+    assert {(span.name, names[span.parent_span_id]) for span in spans} == {
+        ("request", ""), ("round", "request"), ("stage", "round"), ("draft", "round"), ("propose", "draft"),
+    }  # fmt: skip
 
 
 def test_services_that_export_nothing_do_not_load_the_sdk() -> None:
