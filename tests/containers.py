@@ -4,13 +4,14 @@ import asyncio
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from shardflow.client import ShardflowClient
 from shardflow.cluster import free_ports
 from shardflow.config import child_environment
-from shardflow.errors import Unavailable
+from shardflow.errors import ShardflowError, Unavailable
 from shardflow.topology import ROOT
 
 REACH = """
@@ -28,7 +29,17 @@ with ThreadPoolExecutor(16) as pool:
         print(address * yes)
 """
 FETCH = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=5).read().decode())"
+PROMPT = "The three most important inventions of the twentieth century are"
 _COMMAND_TIMEOUT_S = 300
+_WAIT_S = 120
+
+
+class Outage(NamedTuple):
+    """How a running request ended when a part was killed, and the seconds from the part's restart to the next token."""
+
+    error: ShardflowError
+    told_s: float
+    back_s: float
 
 
 def run(*command: str, **variables: str) -> str:
@@ -68,8 +79,30 @@ class Stack:
         """Starts these services, or all, and returns when a request has been answered, `first_token_s` later."""
         began = time.monotonic()
         self.compose("up", "--detach", *services)
-        await self.first_token(within_s=120)
+        await self.first_token()
         self.first_token_s = time.monotonic() - began
+
+    async def outage(self, service: str) -> Outage:
+        """Kills the service's container under a request, starts it again and returns when the next one is answered."""
+        async with ShardflowClient(self.grpc) as client:
+            error, told_s = await self._cut(client, service)
+            run("docker", "start", self.container(service))
+            restarted = time.monotonic()
+            await self.first_token()
+        return Outage(error, told_s, time.monotonic() - restarted)
+
+    async def _cut(self, client: ShardflowClient, service: str) -> tuple[ShardflowError, float]:
+        killed = time.monotonic()
+        try:
+            async with aclosing(client.generate(PROMPT, max_tokens=500, ignore_eos=True, timeout=_WAIT_S)) as chunks:
+                await anext(chunks)
+                run("docker", "kill", self.container(service))
+                killed = time.monotonic()
+                async for _ in chunks:
+                    pass
+        except ShardflowError as error:
+            return error, time.monotonic() - killed
+        raise AssertionError(f"a request went on without {service}")
 
     def compose(self, *arguments: str) -> str:
         """Standard output of a compose command on this project."""
@@ -100,9 +133,9 @@ class Stack:
         kinds = (("ps", "-aq"), ("network", "ls", "-q"), ("volume", "ls", "-q"))
         return [found for kind in kinds for found in run("docker", *kind, *self._mine()).split()]
 
-    async def first_token(self, within_s: float) -> None:
-        """Returns when a request is answered with a token; AssertionError if that takes longer than `within_s`."""
-        deadline = time.monotonic() + within_s
+    async def first_token(self) -> None:
+        """Returns when a request is answered with a token; AssertionError if that takes two minutes."""
+        deadline = time.monotonic() + _WAIT_S
         async with ShardflowClient(self.grpc) as client:
             while (left := deadline - time.monotonic()) > 0:
                 try:
@@ -110,7 +143,7 @@ class Stack:
                     return
                 except (Unavailable, TimeoutError):
                     await asyncio.sleep(0.1)
-        raise AssertionError(f"no token within {within_s:g} s:\n{self.compose('logs', '--tail=20')}")
+        raise AssertionError(f"no token within {_WAIT_S} s:\n{self.compose('logs', '--tail=20')}")
 
     def _mine(self) -> tuple[str, str]:
         return "--filter", f"label=com.docker.compose.project={self.project}"
