@@ -40,8 +40,7 @@ class Draft(EmulatedModel):
         candidates = self._acceptance.candidates(state, position)
         rest = 1 - sum(confidence for _, confidence in candidates)
         logits.fill_(math.log(rest / (VOCAB_SIZE - len(candidates))))
-        for token, confidence in candidates:
-            logits[token] = math.log(confidence)
+        logits.numpy()[[token for token, _ in candidates]] = [math.log(confidence) for _, confidence in candidates]
 
 
 class EmulatedDrafter:

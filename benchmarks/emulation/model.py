@@ -72,13 +72,13 @@ class EmulatedModel(ModelSlice):
 
     def _follow(self, block: Block, values: Sequence[int]) -> Tensor:
         """Brings the states of a block's new rows about, which are the last ones of its tree."""
-        held = block.kv.keys[:, 0, :, 0]  # [layers, max_len] states
+        held = block.kv.keys[:, 0, :, 0].numpy()  # [layers, max_len] states
         first = block.base + len(block.depth) - len(values)  # KV row of the first new row
         parents = range(-1, len(block.depth) - 1) if block.parents is None else block.parents.tolist()
         for row, (value, parent) in enumerate(zip(values, parents[first - block.base :], strict=True), start=first):
             above = block.base + parent  # the last row of the text for a child of it
             before = held[:, above].tolist() if above >= 0 else [0] * len(held)
-            held[:, row] = torch.tensor(advance(tuple(before), [value]))
+            held[:, row] = advance(tuple(before), [value])
         states = held[-1, first : first + len(values)].tolist()
         return _encode(list(zip(states, (block.base + block.depth[-len(values) :]).tolist(), strict=True)))
 

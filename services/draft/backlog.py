@@ -1,4 +1,7 @@
-"""What waits for the one thread that computes: work that somebody waits for goes first. Pure: knows no model."""
+"""What waits for the one thread that computes: work that somebody waits for goes first. Pure: knows no model.
+
+Work in the background is done in turns: it is taken, put back, and taken again, until its session is asked for more.
+"""
 
 import threading
 from collections import deque
@@ -16,7 +19,7 @@ class _Entry(Generic[W]):
 
 
 class Backlog(Generic[W]):
-    """First come, first served, in two queues; the work of one session is never reordered. Safe between threads."""
+    """First come, first served, in two queues. Safe between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,13 +30,23 @@ class Backlog(Generic[W]):
         with self._lock:
             return len(self._awaited) + len(self._background)
 
-    def put(self, session: Hashable, work: W, *, background: bool) -> None:
-        """Queues work; what is awaited takes along what its session has in the background, so as not to overtake it."""
+    def put(self, session: Hashable, work: W, *, background: bool) -> list[W]:
+        """Queues work; what is awaited takes the place of what its session has in the background, which is returned."""
         with self._lock:
             if background:
                 self._background.append(_Entry(session, work))
-            else:
-                self._awaited += [*self._cut(session), _Entry(session, work)]
+                return []
+            replaced = self._cut(session)
+            self._awaited.append(_Entry(session, work))
+        return [entry.work for entry in replaced]
+
+    def put_back(self, session: Hashable, work: W) -> bool:
+        """Queues work in the background for another turn, unless somebody waits for work of its session by now."""
+        with self._lock:
+            if any(entry.session == session for entry in self._awaited):
+                return False
+            self._background.append(_Entry(session, work))
+        return True
 
     def take(self) -> W | None:
         """The next work, None if there is none."""

@@ -29,7 +29,10 @@ class Outcome:
 
 
 def propose(drafter: Drafter, held: Held[DraftSession], request: draft_pb2.ProposeRequest, arrived: float) -> Outcome:
-    """Answers an Extend; never raises. `arrived`: when the request came, in seconds on the monotonic clock."""
+    """Answers an Extend, or does one turn of one in the background; never raises.
+
+    `arrived`: when the request came, in seconds on the monotonic clock.
+    """
     if held.forgotten:
         return cancelled(request)
     started = time.monotonic()
@@ -37,6 +40,13 @@ def propose(drafter: Drafter, held: Held[DraftSession], request: draft_pb2.Propo
     outcome.answer.queue_ms = (started - arrived) * 1000
     outcome.answer.compute_ms = (time.monotonic() - started) * 1000
     return outcome
+
+
+def grown(request: draft_pb2.ProposeRequest) -> Outcome:
+    """The answer to what was asked in the background: that it has been done."""
+    return Outcome(
+        draft_pb2.ProposeResponse(request_id=request.request_id, session=request.session, tree=draft_pb2.Tree())
+    )
 
 
 def cancelled(request: draft_pb2.ProposeRequest) -> Outcome:
@@ -59,15 +69,12 @@ def _attempt(drafter: Drafter, session: DraftSession, request: draft_pb2.Propose
         if not isinstance(error, NonFiniteError):
             logger.exception("a proposal failed", extra={"session": request.session})
         return Outcome(refusal(request, rpc_code(_typed(error)), f"{type(error).__name__}: {error}", 0), usable=False)
-    tree = proposal.tree
-    return Outcome(
-        draft_pb2.ProposeResponse(
-            request_id=request.request_id,
-            session=request.session,
-            tree=draft_pb2.Tree(tokens=tree.tokens, parents=tree.parents, logprobs=tree.logprobs),
-            levels=proposal.levels,
-        )
-    )
+    outcome = grown(request)
+    outcome.answer.levels = proposal.levels
+    if not request.extend.background:
+        tree = proposal.tree
+        outcome.answer.tree.MergeFrom(draft_pb2.Tree(tokens=tree.tokens, parents=tree.parents, logprobs=tree.logprobs))
+    return outcome
 
 
 def _extend_and_propose(drafter: Drafter, session: DraftSession, extend: draft_pb2.Extend) -> Proposal:
@@ -75,10 +82,12 @@ def _extend_and_propose(drafter: Drafter, session: DraftSession, extend: draft_p
         extend.max_nodes,
         extend.max_depth,
         extend.max_children,
-        extend.max_levels,
+        1 if extend.background else extend.max_levels,
         extend.min_gain,
         extend.min_probability,
     )
+    if extend.background and (extend.tokens or extend.base != session.known_tokens):
+        raise InvalidArgument("background: only what is known already grows in the background")
     calibration = _calibration(extend)
     sampling = _sampling(extend, drafter.vocab_size)
     hidden = _hidden(extend, drafter.hidden_size)

@@ -1,4 +1,4 @@
-"""The one thread that computes, and the sessions it computes on; what nobody waits for gives way."""
+"""The one thread that computes, and the sessions it computes on; what nobody waits for gives way, level by level."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from services.draft.backlog import Backlog
-from services.draft.proposing import Outcome, cancelled, propose, refusal
+from services.draft.proposing import Outcome, cancelled, grown, propose, refusal
 from services.draft.sessions import Held, Sessions
 from shardflow import tracing
 from shardflow.engine.drafts import Drafter, DraftSession
@@ -19,14 +19,24 @@ from shardflow.v1 import draft_pb2
 Answering = asyncio.Future[draft_pb2.ProposeResponse]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Job:
-    """A request that waits for the thread."""
+    """A request that waits for the thread, for its next turn if it is in the background."""
 
     held: Held[DraftSession]
     request: draft_pb2.ProposeRequest
     arrived: float  # seconds on the monotonic clock
     outcome: Future[Outcome] = field(default_factory=Future)
+    levels: int = 0  # of all turns
+    compute_ms: float = 0.0
+
+    def end(self, outcome: Outcome | None = None) -> None:
+        """Gives the answer, after the last turn; without an outcome that of work in the background that must end."""
+        if outcome is None:
+            outcome = grown(self.request)
+        if self.request.extend.background:
+            outcome.answer.levels, outcome.answer.compute_ms = self.levels, self.compute_ms
+        self.outcome.set_result(outcome)
 
 
 class Worker:
@@ -53,7 +63,8 @@ class Worker:
             return _refused(request, ResourceExhausted(f"no memory for a session: {error}"))
         self._metrics.sessions.set(len(self._sessions))
         job = Job(held, request, time.monotonic())
-        self._backlog.put(request.session, job, background=request.extend.background)
+        for replaced in self._backlog.put(request.session, job, background=request.extend.background):
+            replaced.end()
         self._thread.submit(self._compute_next)
         work = asyncio.wrap_future(job.outcome)
         answering: Answering = loop.create_task(self._finish(request, held, work, job.arrived))
@@ -80,7 +91,7 @@ class Worker:
         self._sessions.forget(session)
         self._metrics.sessions.set(len(self._sessions))
         for job in self._backlog.drop(session):
-            job.outcome.set_result(cancelled(job.request))
+            job.end(cancelled(job.request))
 
     def leave(self, user: object) -> None:
         """Forgets the sessions of one who is gone."""
@@ -88,21 +99,30 @@ class Worker:
             self.forget(session)
 
     async def drain(self) -> None:
-        """Refuses what comes from now on, and returns when nothing is queued or running."""
+        """Refuses what comes from now on, lets the background end, returns when nothing is queued or running."""
         self._draining = True
         while self._running:
             await asyncio.wait(self._running)
 
     def close(self) -> None:
         """Gives up what is queued."""
+        self._draining = True
         while (job := self._backlog.take()) is not None:
             job.outcome.cancel()
 
     def _compute_next(self) -> None:
         """On the thread: as many turns as jobs were queued, each for the most urgent one of its moment."""
         job = self._backlog.take()
-        if job is not None and job.outcome.set_running_or_notify_cancel():
-            job.outcome.set_result(propose(self.drafter, job.held, job.request, job.arrived))
+        if job is None or job.outcome.cancelled():
+            return
+        outcome = propose(self.drafter, job.held, job.request, job.arrived)
+        job.levels += outcome.answer.levels
+        job.compute_ms += outcome.answer.compute_ms
+        unfinished = job.request.extend.background and outcome.answer.levels > 0 and not self._draining
+        if unfinished and self._backlog.put_back(job.request.session, job):
+            self._thread.submit(self._compute_next)
+        else:
+            job.end(outcome)
 
     async def _finish(
         self,

@@ -150,7 +150,10 @@ class DraftClient:
         return f"the draft did not answer within {self._timeout_s:g} s and is left alone for a while"
 
     async def propose(self, session: DraftSession, tokens: Sequence[int], ask: Ask) -> Proposal:
-        """The tree below `tokens`; a typed error if there is none to be had. Asked again, it grows on."""
+        """The tree below `tokens`; a typed error if there is none to be had. Asked again, it grows on.
+
+        In the background the draft grows on below the text that it has, until that is asked for; there is no tree then.
+        """
         assert self._target is not None  # started
         if trouble := self.trouble:
             raise Unavailable(trouble)
@@ -158,12 +161,17 @@ class DraftClient:
             raise Unavailable(self._silence)
         text = list(tokens)  # as it is now: it may have grown when the answer comes
         answer = await self._extend(session, text, ask)
-        if answer.failure.code == _FAILED_PRECONDITION and answer.failure.known_tokens < session.known:
+        if (
+            not ask.background
+            and answer.failure.code == _FAILED_PRECONDITION
+            and answer.failure.known_tokens < session.known
+        ):
             session.known = answer.failure.known_tokens
             answer = await self._extend(session, text, ask)
         if answer.HasField("failure"):
             raise from_rpc_code(answer.failure.code, f"draft: {answer.failure.message}")
-        session.known = len(text)
+        if not ask.background:
+            session.known = len(text)
         drafted = read_tree(answer.tree, ask.max_nodes, self._target.vocab_size)
         return Proposal(drafted, answer.levels, answer.compute_ms)
 
@@ -198,7 +206,7 @@ class DraftClient:
         self._pending[request.request_id] = answer
         try:
             self.link.send(request)
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(None if ask.background else self._timeout_s):
                 return await answer
         except TimeoutError:
             # Every round would wait as long; without guesses they are slower, but not by seconds. A text that the draft

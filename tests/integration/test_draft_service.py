@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from services.draft.config import DraftSettings
 from services.draft.server import DraftService
+from shardflow.engine.drafts import Limits, Proposal
 from shardflow.engine.drafts.hf import ModelSession
 from shardflow.engine.errors import CheckpointError
 from shardflow.metrics import DraftMetrics
@@ -195,6 +196,101 @@ async def test_what_is_queued_for_a_forgotten_session_is_not_computed(
         answers = {answer.request_id: answer for answer in (await call.read(), await call.read())}
         assert answers[queued].failure.code == 1  # CANCELLED
         assert running.sessions() == 1
+
+
+AHEAD = {"base": 3, "max_nodes": 512, "max_depth": 64, "max_children": 8, "background": True}
+
+
+class Gate:
+    """Keeps each forward pass in the background waiting until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        real = ModelSession.propose
+
+        def gated(session: ModelSession, limits: Limits, *ranking: Any) -> Proposal:
+            if limits.max_levels == 1:
+                self.reached.set()
+                assert self.opened.wait(10)
+            return real(session, limits, *ranking)
+
+        monkeypatch.setattr(ModelSession, "propose", gated)
+
+    async def wait(self) -> None:
+        assert await asyncio.to_thread(self.reached.wait, 10)
+
+
+async def test_work_in_the_background_gives_way_after_a_level(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(models / "model") as running:
+        call = await running.open()
+        await running.ask(call, "a", tokens=[3, 1, 4])
+        gate = Gate(monkeypatch)
+        ahead = await running.send(call, "a", **AHEAD)
+        await gate.wait()
+        other = await running.send(call, "b", tokens=[3, 1, 4])
+        await call.write(Request(ping=link_pb2.Ping(sequence=1)))
+        assert (await call.read()).HasField("pong")  # so the request was read
+        gate.opened.set()
+        assert (await call.read()).request_id == other
+        mine = await running.send(call, "a", base=3, tokens=[7])
+        answers = [await call.read(), await call.read()]
+    assert [answer.request_id for answer in answers] == [ahead, mine]
+    assert answers[0].levels >= 1
+    assert answers[0].compute_ms > 0
+    assert [len(answer.tree.tokens) for answer in answers] == [0, 4]
+
+
+async def test_what_grew_in_the_background_is_there_when_it_is_asked_for(models: Path) -> None:
+    small = {"max_nodes": 12, "max_depth": 3, "max_children": 3}
+    async with serving(models / "model") as running:
+        call = await running.open()
+        await running.ask(call, "a", tokens=[3, 1, 4], **(small | {"max_nodes": 0}))
+        ahead = await running.ask(call, "a", base=3, **small, background=True)
+        grown = await running.ask(call, "a", base=3, **small)
+        at_once = await running.ask(call, "b", tokens=[3, 1, 4], **small)
+    assert (ahead.levels, grown.levels) == (at_once.levels, 0)
+    assert at_once.levels > 1
+    assert grown.tree == at_once.tree
+
+
+async def test_a_new_text_is_not_taken_in_in_the_background(models: Path) -> None:
+    async with serving(models / "model") as running:
+        call = await running.open()
+        await running.ask(call, "a", tokens=[3, 1, 4])
+        wrong = await running.ask(call, "a", base=3, tokens=[1], background=True)
+        assert (wrong.failure.code, wrong.failure.known_tokens) == (3, 3)  # INVALID_ARGUMENT
+        assert (await running.ask(call, "a", base=3, background=True)).HasField("tree")
+
+
+async def test_a_forgotten_session_does_not_grow_on(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(models / "model") as running:
+        call = await running.open()
+        await running.ask(call, "a", tokens=[3, 1, 4])
+        gate = Gate(monkeypatch)
+        await running.send(call, "a", **AHEAD)
+        await gate.wait()
+        await call.write(Request(session="a", forget=draft_pb2.Forget()))
+        await call.write(Request(ping=link_pb2.Ping(sequence=1)))
+        assert (await call.read()).HasField("pong")  # so the Forget was read
+        gate.opened.set()
+        answer = await call.read()
+        assert (answer.failure.code, answer.levels) == (1, 1)  # CANCELLED
+        assert running.sessions() == 0
+
+
+async def test_draining_ends_the_background(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(models / "model") as running:
+        call = await running.open()
+        await running.ask(call, "a", tokens=[3, 1, 4])
+        gate = Gate(monkeypatch)
+        ahead = await running.send(call, "a", **AHEAD)
+        await gate.wait()
+        draining = asyncio.create_task(running.service.drain())
+        await asyncio.sleep(0)
+        gate.opened.set()
+        await draining
+        answer = await call.read()
+    assert (answer.request_id, answer.levels) == (ahead, 1)
 
 
 async def test_a_spoilt_session_is_dropped_and_the_next_is_fine(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,11 @@ from services.orchestrator.rounds import GuessSource, Tree
 from shardflow.speculation import MAX_NODES
 
 READ_AT_ONCE = 1024  # tokens of a long prompt that are indexed in one go, a few milliseconds
-AHEAD_NODES = 512  # of the draft's tree at most, when it is grown ahead
-AHEAD_GAIN = 0.1  # guesses that are less often needed are not drafted ahead
-LEVELS_AHEAD = 4  # in one go
-LEAST_REACH = 0.002  # of a node that the draft looks at
+AHEAD_NODES = 1024  # of the draft's tree at most, when it is grown ahead
+AHEAD_GAIN = 0.005  # guesses that are less often needed are not drafted ahead
+AHEAD_REACH = 0.0001  # of a node that the draft looks at ahead
+LEAST_REACH = 0.002  # of one that it looks at while the round waits
+MORE_NODES = 8  # than trees have had are asked for
 DEEPEST = 32
 USELESS = 0.02  # expected tokens a round below which the draft is asked now and then only
 NOW_AND_THEN = 16  # rounds
@@ -42,7 +43,7 @@ class AdaptiveGuesser:
         self._sent = Tree()
         self._waited = False
         self._rounds = 0
-        self._growing: asyncio.Task[None] | None = None
+        self._growing: set[asyncio.Task[None]] = set()
         self._begun = False
 
     async def tree(self, room: Room) -> Tree:
@@ -61,6 +62,7 @@ class AdaptiveGuesser:
                 before, built = built, self._build()
                 waiting.gain.learn(built.value - before.value)
         self._sent = built.tree
+        self._beliefs.nodes.learn(len(built.tree.tokens))
         return built.tree
 
     def ahead(self) -> None:
@@ -70,9 +72,9 @@ class AdaptiveGuesser:
         self._price = Price(self._costs.price(1, MAX_NODES))
         if self._draft is None or not self._may_ask(self._draft) or not self._draft_is_worth_asking(self._draft):
             return
-        returns_at = time.monotonic() + self._costs.flight_ms(1 + len(self._sent.tokens)) / 1000
-        if self._growing is None or self._growing.done():
-            self._growing = asyncio.create_task(self._grow(self._draft, len(self._text), returns_at))
+        growing = asyncio.create_task(self._grow(self._draft, len(self._text)))
+        self._growing.add(growing)
+        growing.add_done_callback(self._growing.discard)
 
     def learn(self, start: int, top_ids: Sequence[Sequence[int]]) -> None:
         drafted = self._draft.drafted if self._draft is not None else Drafted()
@@ -90,8 +92,8 @@ class AdaptiveGuesser:
 
     def close(self) -> None:
         self._costs.active -= self._begun
-        if self._growing is not None:
-            self._growing.cancel()
+        for growing in self._growing:
+            growing.cancel()
         if self._draft is not None:
             self._draft.close()
 
@@ -117,30 +119,28 @@ class AdaptiveGuesser:
         evidence = Evidence(self._beliefs, self._index, self._successors, drafted)
         return build(evidence, self._context(len(self._text)), root, self._price, self._room)
 
-    def _ask_now(self, *, background: bool = False) -> Ask:
+    def _ask_now(self) -> Ask:
         """What is worth waiting for: a level as long as it promises more than the time it takes."""
         assert self._price is not None and self._draft is not None  # built, and with a draft
         room = self._draft.room(self._room)
-        level = self._costs.rate * self._costs.level_ms.value / self._beliefs.covered.shares[0]
+        level = self._costs.rate * self._costs.level_ms.value
         return Ask(
-            max_nodes=room.nodes,
+            max_nodes=min(room.nodes, round(self._beliefs.nodes.value) + MORE_NODES),
             max_depth=room.depth,
             min_gain=level,
             min_probability=max(LEAST_REACH, self._price.floors[0]),
             calibration=self._beliefs.draft.logs(),
-            background=background,
         )
 
-    def _ask_ahead(self, levels: int) -> Ask:
-        """More levels below whatever the verdict may make the next text."""
+    def _ask_ahead(self) -> Ask:
+        """Growth below whatever the verdict may make the next text."""
         assert self._draft is not None
         room = self._draft.room(Room(AHEAD_NODES, 2 * DEEPEST))
         return Ask(
             max_nodes=room.nodes,
             max_depth=room.depth,
-            max_levels=levels,
             min_gain=AHEAD_GAIN,
-            min_probability=LEAST_REACH,
+            min_probability=AHEAD_REACH,
             calibration=self._beliefs.draft.logs(),
             background=True,
         )
@@ -151,25 +151,22 @@ class AdaptiveGuesser:
         covered = bool(self._draft.drafted.children(self._draft.root(len(self._text))))
         return self._beliefs.waiting[covered][min(WORTHS - 1, int(now.value + 0.5))]
 
-    async def _grow(self, draft: DraftPart, length: int, returns_at: float) -> None:
-        """Lets the draft grow on below the text, until its verdict is due or nothing likely is left to look at."""
+    async def _grow(self, draft: DraftPart, length: int) -> None:
+        """Lets the draft grow on below the text; it stops by itself when it is asked about the next one."""
         if not self._waited:
             now = self._build()
             waiting = self._waiting(now)
-            proposal = await draft.ask(self._ask_now(background=True))
+            proposal = await draft.ask(self._ask_now())
             if proposal is None:
                 return
             self._count_hidden(proposal)
-            if len(self._text) == length:
-                waiting.gain.learn(self._build().value - now.value)
-        while len(self._text) == length:
-            # Half of what the time is good for: the verdict may be early, and somebody wait for the draft then.
-            levels = int((returns_at - time.monotonic()) * 1000 / self._costs.level_ms.value / 2)
-            if levels < 1:
+            if len(self._text) != length:
                 return
-            proposal = await draft.ask(self._ask_ahead(min(levels, LEVELS_AHEAD)))
-            if proposal is None or proposal.levels == 0:
-                return
+            waiting.gain.learn(self._build().value - now.value)
+        if draft.needs_output:
+            return  # what it grows is void when the target has said more
+        proposal = await draft.ask(self._ask_ahead())
+        if proposal is not None:
             self._count_hidden(proposal)
 
     def _count_hidden(self, proposal: Proposal) -> None:

@@ -73,4 +73,5 @@ class Beliefs:
         self.recycled = Table([*_PAIR[:SUCCESSORS], *_SINGLE[:SUCCESSORS]])
         self.covered = Table([0.6])  # nodes of the draft whose right continuation was among their children
         self.waiting = [[Waiting() for _ in range(WORTHS)] for _ in range(2)]  # see AdaptiveGuesser._waiting
+        self.nodes = Average(32.0)  # guesses in a tree, so far
         self.drafted = Average(1.0)  # tokens a round that the draft's guesses were expected to bring

@@ -14,7 +14,7 @@ STEP = 0.1  # weight of one observation
 OUTLIER = 3.0  # times what was expected
 FADING = 0.97  # of what was seen a round before, in the rate of tokens
 FIRST_RATE = 0.01  # tokens per ms, until rounds have been seen
-ROW_SHARE = 1 / 24  # of a one-row pass that each further row is taken to cost, until larger passes have been seen
+ROW_SHARE = 1 / 100  # of a one-row pass that each further row is taken to cost: little, so that larger passes are tried
 WINDOW_MS = 5000.0  # over which utilisation is averaged
 
 

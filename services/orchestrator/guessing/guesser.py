@@ -99,7 +99,7 @@ class DraftPart:
             self._metrics.draft_failures.inc()
             logger.warning("round without a draft: %s", error)
             return None
-        if length >= self._length:
+        if not ask.background and length >= self._length:
             self.drafted, self._length = proposal.drafted, length
         return proposal
 

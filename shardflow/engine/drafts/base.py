@@ -9,7 +9,7 @@ from torch import Tensor
 from shardflow.engine.errors import EngineError
 from shardflow.engine.sampling import SamplingParams
 
-MAX_NODES = 512  # of one tree; far beyond what pays
+MAX_NODES = 1024  # of one tree; far beyond what pays
 MAX_CHILDREN = 64  # of one node; far beyond what pays
 MAX_EXPANDED = 2 * MAX_NODES  # nodes that the draft looks at below one text: what its cache has room for
 
@@ -38,7 +38,7 @@ class Limits:
     max_depth: int
     max_children: int
     max_levels: int = 0  # forward passes at most; 0 for as many as `max_depth`
-    min_gain: float = 0.0  # growth ends where the next level's nodes have together less probability of being reached
+    min_gain: float = 0.0  # growth ends where the next level promises less, see `Pool.frontier`
     min_probability: float = 0.0  # nodes with less probability of being reached are not looked at, and not returned
 
     def __post_init__(self) -> None:

@@ -44,8 +44,8 @@ def grow(pool: Pool, expand: Callable[[Nodes], Candidates], limits: Limits) -> i
     """
     levels = limits.max_levels or limits.max_depth
     for level in range(levels):
-        frontier = pool.frontier(limits)
-        if not len(frontier) or pool.mass(frontier) < limits.min_gain:
+        frontier, gain = pool.frontier(limits)
+        if not len(frontier) or gain < limits.min_gain:
             return level
         pool.add(frontier, expand(frontier))
     return levels

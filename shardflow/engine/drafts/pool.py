@@ -129,20 +129,22 @@ class Pool:
         self._table = None if calibration is None else np.array(calibration)
         self._score_all()
 
-    def frontier(self, limits: Limits) -> Nodes:
-        """The nodes to look at next, best first.
+    def frontier(self, limits: Limits) -> tuple[Nodes, float]:
+        """The nodes to look at next, best first, and what the tree's expected length will about grow by.
 
         A node outside the best max_nodes - 1 so far can not have a child in the tree, since no path gets more probable
-        as it gets longer.
+        as it gets longer. What is expected of one is a first child as probable as first children are on average, which
+        pushes out the least node of a tree that is full.
         """
-        best = self._best(limits.max_nodes - 1, limits)
+        best = self._best(limits.max_nodes, limits)
+        scores = self._scores.ravel()
+        least = float(np.exp(scores[best].min())) if len(best) == limits.max_nodes else 0.0
         inner: Nodes = best[(self._below.ravel()[best] == 0) & (self._depths[best // self.width] < limits.max_depth)]
-        order = np.argsort(-self._scores.ravel()[inner], kind="stable")
-        return inner[order][: min(ROWS, MAX_EXPANDED + 1 - self.groups)]
-
-    def mass(self, nodes: Nodes) -> float:
-        """The sum of the nodes' probabilities of being reached."""
-        return float(np.exp(self._scores.ravel()[nodes]).sum())
+        reach = np.exp(scores[inner])
+        order = np.argsort(-reach, kind="stable")[: min(ROWS, MAX_EXPANDED + 1 - self.groups)]
+        order = order[reach[order] > least] if least else order
+        first = np.exp(self._scores[: self.groups, 0] - self._before(np.arange(self.groups))).mean()
+        return inner[order], float(np.maximum(reach[order] * first - least, 0.0).sum())
 
     def tree(self, limits: Limits) -> DraftTree:
         """The best nodes. No child beats its parent, no sibling an earlier one, and ties go to the older: so the nodes
@@ -174,9 +176,13 @@ class Pool:
         if self._table is not None:
             believed = np.minimum(self._table[_cells(self._depths[groups], logprobs)], 0)
             logprobs = np.where(logprobs > -np.inf, believed, -np.inf)
+        self._scores[groups] = self._before(groups)[:, None] + np.minimum.accumulate(logprobs, axis=1)
+
+    def _before(self, groups: Nodes) -> NDArray[np.float64]:
+        """`[groups]`: the log-probability of the path to each."""
         above = self._above[groups]
-        before = np.where(above < 0, 0.0, self._scores.ravel()[above])
-        self._scores[groups] = before[:, None] + np.minimum.accumulate(logprobs, axis=1)
+        before: NDArray[np.float64] = np.where(above < 0, 0.0, self._scores.ravel()[above])
+        return before
 
     def _best(self, count: int, limits: Limits) -> Nodes:
         """The `count` best nodes that the limits allow, by index; the older of equals."""

@@ -56,6 +56,8 @@ async def test_it_serves_when_all_shards_are_up_and_not_before(model: Path, targ
         assert caught.value.details() == "starting: not all shards are up"
         await process.line("peer is not ready")
         status = await stub(channel).GetStatus(orchestrator_pb2.GetStatusRequest())
+        while not status.shards[0].connected:  # whose line may be the first
+            status = await stub(channel).GetStatus(orchestrator_pb2.GetStatusRequest())
         assert status.problem == f"shard 1 at {target.peers[1]} is still loading"
         assert [shard.connected for shard in status.shards] == [True, False]
         target.last.loading = False

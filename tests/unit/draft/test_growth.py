@@ -125,8 +125,15 @@ def test_a_smaller_tree_of_a_larger_pool_is_what_it_would_have_been() -> None:
 
 
 def test_growth_ends_where_a_level_gains_too_little() -> None:
-    assert Run(FORKED, 2).grow(Limits(9, 9, 2, min_gain=0.89)) == 1  # .6 + .3, then .42 + .12 + .15 + .12
-    assert Run(FORKED, 2).grow(Limits(9, 9, 2, min_gain=0.91)) == 0
+    assert Run(FORKED, 2).grow(Limits(9, 9, 2, min_gain=0.53)) == 1  # (.6 + .3) * .6, then .81 * (.6 + .7 + .5) / 3
+    assert Run(FORKED, 2).grow(Limits(9, 9, 2, min_gain=0.55)) == 0
+
+
+def test_what_a_full_tree_loses_is_no_gain() -> None:
+    growing = Run(FORKED, 2)
+    assert growing.grow(Limits(2, 9, 2, min_gain=0.07)) == 0  # .6 * .6 in the place of .3
+    assert growing.grow(Limits(2, 9, 2, min_gain=0.05)) == 1
+    assert growing.looked == [["a"]]  # nothing below b, .3, is more probable than what is there
 
 
 def test_what_is_too_improbable_is_neither_looked_at_nor_returned() -> None:
@@ -135,6 +142,11 @@ def test_what_is_too_improbable_is_neither_looked_at_nor_returned() -> None:
     growing.grow(limits)
     assert growing.looked == [["a"], ["ac"]]
     assert letters(growing.pool.tree(limits)) == "ac"
+
+
+def reached(grown: pool.Pool, nodes: pool.Nodes) -> float:
+    """The sum of the nodes' probabilities of being reached."""
+    return float(np.exp(grown._scores.ravel()[nodes]).sum())
 
 
 def calibrated(**by_rank: float) -> list[float]:
@@ -151,21 +163,21 @@ def test_a_calibration_stands_in_for_the_confidence() -> None:
     tree = growing.pool.tree(Limits(4, 3, 2))
     assert letters(tree) == "abcd"
     assert tree.logprobs == [math.log(0.6), math.log(0.3), math.log(0.7), math.log(0.2)]  # the draft's own
-    assert growing.pool.mass(np.array([0, 1, 2])) == pytest.approx(0.5 + 0.3 + 0.25)
+    assert reached(growing.pool, np.array([0, 1, 2])) == pytest.approx(0.5 + 0.3 + 0.25)
 
 
 def test_another_calibration_scores_what_is_there_anew() -> None:
     growing = Run(FORKED, 2)
     growing.grow(Limits(6, 3, 2))
     growing.pool.calibrate(calibrated(first=0.5, second=0.3))
-    assert growing.pool.mass(np.array([0, 1, 2, 6])) == pytest.approx(0.5 + 0.3 + 0.25 + 0.125)
+    assert reached(growing.pool, np.array([0, 1, 2, 6])) == pytest.approx(0.5 + 0.3 + 0.25 + 0.125)
     growing.pool.calibrate(None)
-    assert growing.pool.mass(np.array([0, 1, 2, 6])) == pytest.approx(0.6 + 0.3 + 0.42 + 0.378)
+    assert reached(growing.pool, np.array([0, 1, 2, 6])) == pytest.approx(0.6 + 0.3 + 0.42 + 0.378)
 
 
 def test_no_sibling_is_believed_more_than_an_earlier_one() -> None:
     growing = Run(FORKED, 2, calibrated(first=0.2, second=0.7))
-    assert growing.pool.mass(np.array([1])) == pytest.approx(0.2)
+    assert reached(growing.pool, np.array([1])) == pytest.approx(0.2)
     assert letters(growing.pool.tree(Limits(1, 1, 2))) == "a"
 
 
@@ -186,7 +198,7 @@ def test_the_tree_below_a_path_is_what_would_have_grown_there() -> None:
     assert [looked[place] for place in places] == ["ac", "ad"]
     tree = below.tree(Limits(12, 9, 2))
     assert (letters(tree), tree.parents) == ("cdghij", [-1, -1, 0, 0, 1, 1])
-    assert below.mass(np.arange(2)) == pytest.approx(0.7 + 0.2)
+    assert reached(below, np.arange(2)) == pytest.approx(0.7 + 0.2)
     assert below.paths(below.expanded) == [[ord("c")], [ord("d")]]
 
 

@@ -53,7 +53,7 @@ WRONG = {
     "a prompt longer than the text": ({"prompt_tokens": 4}, "prompt_tokens"),
     "no depth": ({"max_depth": 0}, "max_depth"),
     "no children": ({"max_children": 0}, "max_children"),
-    "too many nodes": ({"max_nodes": 513}, "max_nodes"),
+    "too many nodes": ({"max_nodes": 1025}, "max_nodes"),
     "a negative temperature": ({"sampling": sampling_pb2.SamplingParams(temperature=-1)}, "sampling"),
     "a bias outside the vocabulary": ({"sampling": sampling_pb2.SamplingParams(logit_bias={97: 1})}, "logit_bias"),
     "hidden states for a model": ({"hidden": rows(1)}, "hidden"),
