@@ -1,10 +1,11 @@
 """Measures the containers: from `up` to the first streamed token, lost parts, what the images add, and the texts.
 
 Each part is killed under a request: how long until the request ends with an error, and from the part's restart to the
-next request's token. Each repetition starts from the built images and nothing else: the volume with the model is made
-anew. The texts are the demonstration's three raw prompts, with and without speculation, asked in the containers and of
-local processes over the same emulated link. Writes `results/up.json`; exits 1 if a bar fails. Needs the images (`make
-images`). Run from the top: `python -m benchmarks.bench_up`.
+next request's token; of the draft, to a request that it guessed for. Each repetition starts from the built images and
+nothing else: the volume with the model is made anew. The texts are the demonstration's three raw prompts, with and
+without speculation, asked in the containers and of local processes over the same emulated link. Writes
+`results/up.json`; exits 1 if a bar fails. Needs the images (`make images`). Run from the top:
+`python -m benchmarks.bench_up`.
 """
 
 import asyncio
@@ -40,6 +41,7 @@ def main() -> int:
     load_before = os.getloadavg()[0]
     ups: list[float] = []
     contained: list[Sample] = []
+    draft_back: list[float] = []
     outages: dict[str, list[Outage]] = {part: [] for part in PARTS}
     for repetition in range(REPETITIONS):
         with containers.stack(f"shardflow-bench-{os.getpid()}") as stack:
@@ -51,15 +53,18 @@ def main() -> int:
                 print(
                     f"{part} lost: told after {seen[-1].told_s:.1f} s, back after {seen[-1].back_s:.1f} s", flush=True
                 )
+            draft_back.append(asyncio.run(stack.draft_back()))
+            print(f"draft lost: back in {draft_back[-1]:.1f} s", flush=True)
             if repetition == REPETITIONS - 1:
                 contained = asyncio.run(answers(stack.grpc))
     differ = differing([*contained, *asyncio.run(local_answers())])
     sizes = {image: (int(added), int(budget)) for image, added, budget in IMAGE.findall(image_sizes())}
-    bars = judge(ups, outages, sizes, differ)
+    bars = judge(ups, outages, draft_back, sizes, differ)
     figures = {
         "first_token_s": [round(up, 1) for up in ups],
         "told_s": {part: [round(outage.told_s, 2) for outage in seen] for part, seen in outages.items()},
         "back_s": {part: [round(outage.back_s, 1) for outage in seen] for part, seen in outages.items()},
+        "draft_back_s": [round(back, 1) for back in draft_back],
         "image_mb_over_base": {image: added for image, (added, _) in sizes.items()},
         "texts_compared": len(contained),
         "texts_that_differ": differ,
@@ -90,7 +95,11 @@ def image_sizes() -> str:
 
 
 def judge(
-    ups: list[float], outages: dict[str, list[Outage]], sizes: dict[str, tuple[int, int]], differ: list[str]
+    ups: list[float],
+    outages: dict[str, list[Outage]],
+    draft_back: list[float],
+    sizes: dict[str, tuple[int, int]],
+    differ: list[str],
 ) -> dict[str, dict[str, Any]]:
     """Each bar with its value; of repeated figures the slowest."""
     bars = {"first_token_s": (max(ups), f"<= {FIRST_TOKEN_S}", max(ups) <= FIRST_TOKEN_S)}
@@ -98,6 +107,7 @@ def judge(
         told, back = max(outage.told_s for outage in seen), max(outage.back_s for outage in seen)
         bars[f"{part}_told_s"] = (told, f"<= {TOLD_S}", told <= TOLD_S)
         bars[f"{part}_back_s"] = (back, f"<= {BACK_S}", back <= BACK_S)
+    bars["draft_back_s"] = (max(draft_back), f"<= {BACK_S}", max(draft_back) <= BACK_S)
     for image, (added, budget) in sizes.items():
         bars[f"{image}_mb_over_base"] = (added, f"<= {budget}", added <= budget)
     bars["texts_that_differ"] = (len(differ), "== 0", not differ)

@@ -91,6 +91,16 @@ class Stack:
             await self.first_token()
         return Outage(error, told_s, time.monotonic() - restarted)
 
+    async def draft_back(self) -> float:
+        """Kills the draft, starts it again; the seconds from its restart to a request that it guessed for."""
+        run("docker", "kill", self.container("draft"))
+        run("docker", "start", self.container("draft"))
+        restarted = time.monotonic()
+        async with ShardflowClient(self.grpc) as client, asyncio.timeout(_WAIT_S):
+            while not (await client.complete(PROMPT, speculation="linear:2", max_tokens=3)).usage.drafted_tokens:
+                pass
+        return time.monotonic() - restarted
+
     async def _cut(self, client: ShardflowClient, service: str) -> tuple[ShardflowError, float]:
         killed = time.monotonic()
         try:

