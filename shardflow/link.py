@@ -128,7 +128,7 @@ class Link(Generic[Request, Response]):
         delay_s = 0.1
         while True:
             was_up = await self._connect_once()
-            delay_s = 0.1 if was_up else min(delay_s * 2, 2.0)
+            delay_s = 0.1 if was_up else min(delay_s * 2, 0.5)
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
 
     async def _connect_once(self) -> bool:

@@ -31,7 +31,7 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.initial_reconnect_backoff_ms", 200),
     # Despite its name the time that one attempt may take: over a WAN, TCP, CONNECT and HTTP/2 need four round trips.
     ("grpc.min_reconnect_backoff_ms", 2_500),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.max_reconnect_backoff_ms", 500),
 ]
 
 if tuple(int(part) for part in grpc_version.split(".")[:2]) < (1, 74):
