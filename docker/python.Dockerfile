@@ -38,9 +38,10 @@ COPY --from=dependencies /opt/venv /opt/venv
 COPY --from=source /opt/venv /opt/venv
 # What it imports is compiled here, once: its file system may be read-only later. That halves the time to start; to
 # compile all there is would take 220 MB.
-RUN if [ -n "${EXTRA}" ]; then services="draft verifier"; else services=orchestrator; fi \
+RUN if [ -n "${EXTRA}" ]; then services="draft verifier"; model=transformers.models.llama.modeling_llama; \
+    else services=orchestrator; model=shardflow; fi \
     && for service in ${services}; do \
-        PYTHONDONTWRITEBYTECODE="" python -c "import services.${service}.__main__, services.${service}.server, shardflow.otlp" || exit; \
+        PYTHONDONTWRITEBYTECODE="" python -c "import services.${service}.__main__, services.${service}.server, shardflow.otlp, ${model}" || exit; \
     done
 USER 10001:10001
 
