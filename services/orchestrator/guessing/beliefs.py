@@ -71,7 +71,6 @@ class Beliefs:
         self.draft = Table([DOUBT * share for _ in range(CELLS // len(cells)) for share in cells])
         self.text = Table([min(0.95, _TEXT[length] * by) for length in LENGTHS for by in (1, _CONFIRMED, _CONTESTED)])
         self.recycled = Table([*_PAIR[:SUCCESSORS], *_SINGLE[:SUCCESSORS]])
-        self.covered = Table([0.6])  # nodes of the draft whose right continuation was among their children
         self.waiting = [[Waiting() for _ in range(WORTHS)] for _ in range(2)]  # see AdaptiveGuesser._waiting
         self.nodes = Average(32.0)  # guesses in a tree, so far
         self.drafted = Average(1.0)  # tokens a round that the draft's guesses were expected to bring

@@ -173,9 +173,5 @@ def whole_tree(drafted: Drafted, beliefs: Beliefs) -> Tree:
 
 def judge_draft(beliefs: Beliefs, drafted: Drafted, node: int | None, token: int) -> None:
     """Learns from the target's choice of `token` below `node`."""
-    children = drafted.children(node)
-    if not children:
-        return
-    for child in children:
+    for child in drafted.children(node):
         beliefs.draft.learn(child.cell, child.token == token)
-    beliefs.covered.learn(0, any(child.token == token for child in children))
