@@ -65,6 +65,11 @@ class Running:
         answer: Response = await call.read()
         return answer
 
+    async def until_read(self, call: Any) -> None:
+        """Returns when the service has read all that was sent, if it has answered all before."""
+        await call.write(Request(ping=link_pb2.Ping(sequence=1)))
+        assert (await call.read()).HasField("pong")
+
     def sessions(self) -> float | None:
         return self.registry.get_sample_value("shardflow_draft_sessions")
 
@@ -190,8 +195,7 @@ async def test_what_is_queued_for_a_forgotten_session_is_not_computed(
         await running.send(call, "running", tokens=[3, 1, 4])
         queued = await running.send(call, "queued", tokens=[3, 1, 4])
         await call.write(Request(session="queued", forget=draft_pb2.Forget()))
-        await call.write(Request(ping=link_pb2.Ping(sequence=1)))
-        assert (await call.read()).HasField("pong")  # so the Forget was read
+        await running.until_read(call)
         release()
         answers = {answer.request_id: answer for answer in (await call.read(), await call.read())}
         assert answers[queued].failure.code == 1  # CANCELLED
@@ -228,8 +232,7 @@ async def test_work_in_the_background_gives_way_after_a_level(models: Path, monk
         ahead = await running.send(call, "a", **AHEAD)
         await gate.wait()
         other = await running.send(call, "b", tokens=[3, 1, 4])
-        await call.write(Request(ping=link_pb2.Ping(sequence=1)))
-        assert (await call.read()).HasField("pong")  # so the request was read
+        await running.until_read(call)
         gate.opened.set()
         assert (await call.read()).request_id == other
         mine = await running.send(call, "a", base=3, tokens=[7])
@@ -270,8 +273,7 @@ async def test_a_forgotten_session_does_not_grow_on(models: Path, monkeypatch: p
         await running.send(call, "a", **AHEAD)
         await gate.wait()
         await call.write(Request(session="a", forget=draft_pb2.Forget()))
-        await call.write(Request(ping=link_pb2.Ping(sequence=1)))
-        assert (await call.read()).HasField("pong")  # so the Forget was read
+        await running.until_read(call)
         gate.opened.set()
         answer = await call.read()
         assert (answer.failure.code, answer.levels) == (1, 1)  # CANCELLED
@@ -338,8 +340,7 @@ async def test_draining_ends_what_runs_and_refuses_what_comes(models: Path, monk
         release = blocked(monkeypatch)
         call = await running.open()
         first = await running.send(call, "s", tokens=[3, 1, 4])
-        await call.write(Request(ping=link_pb2.Ping(sequence=1)))
-        assert (await call.read()).HasField("pong")  # so the request was read
+        await running.until_read(call)
         draining = asyncio.create_task(running.service.drain())
         await asyncio.sleep(0)
         late = await running.ask(call, "t", tokens=[3, 1, 4])
